@@ -1,0 +1,1 @@
+"""OpenCognit: a daemon that runs a company of AI agents."""
