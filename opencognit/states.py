@@ -48,6 +48,15 @@ class RunState(StrEnum):
     LOST = "lost"  # its node stopped renewing
 
 
+class CancelMode(StrEnum):
+    """What becomes of the task when its run is stopped."""
+
+    RUN = "run"  # the task is blocked until somebody retries it
+    TASK = "task"  # the task is called off with it
+    RELEASE = "release"  # the task starts again
+    DRAIN = "drain"  # its node stops: the task starts again elsewhere, without an attempt used
+
+
 class WakeupState(StrEnum):
     QUEUED = "queued"  # waits for its agent, its time and a free place
     CLAIMED = "claimed"  # its run is on

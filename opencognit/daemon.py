@@ -1,0 +1,184 @@
+"""The composition root: finds the database, brings it up to date, builds the node, handles signals. No rule lives here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy import text
+
+from opencognit import adapters, postgres
+from opencognit.agents import load_agents
+from opencognit.config import Home
+from opencognit.db import Database, check_server, upgrade
+from opencognit.engine.node import Node
+from opencognit.errors import ConfigError, HomeInUse, OpenCognitError
+from opencognit.work import roster
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+"""How often a running daemon looks at its agent files and at its embedded server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A company whose database is reachable and up to date. `holding` is the embedded server, None for an outside one."""
+
+    home: Home
+    db: Database
+    holding: postgres.Holding | None
+
+
+@asynccontextmanager
+async def opened(home: Home) -> AsyncIterator[Opened]:
+    """Yield the company's database, migrated, with the agents as their files say; starts the embedded server if it is down.
+
+    Agent files that are wrong do not stop a command: the last good version holds, and the error is raised by what
+    needs the files.
+    """
+    url = home.config.database_url
+    holding = await asyncio.to_thread(postgres.hold, home.data) if url is None else None
+    try:
+        dsn = url if url is not None else _dsn(holding)
+        if await asyncio.to_thread(upgrade, dsn):
+            log.info("schema.upgraded")
+        db = Database(dsn, pool_size=home.config.database.pool_size)
+        try:
+            yield Opened(home, db, holding)
+        finally:
+            await db.close()
+    finally:
+        if holding is not None:
+            await asyncio.to_thread(holding.close)
+
+
+def _dsn(holding: postgres.Holding | None) -> str:
+    assert holding is not None
+    return holding.dsn
+
+
+async def sync_agents(company: Opened) -> list[str]:
+    """Make the database agree with `agents/*.toml`; raises ConfigError and changes nothing when a file is wrong."""
+    specs = load_agents(company.home.root, known_adapters=adapters.names())
+    async with company.db.transaction() as session:
+        return await roster.sync(session, specs, interval_s=company.home.config.heartbeat.interval_s)
+
+
+@contextmanager
+def exclusively(home: Home) -> Iterator[None]:
+    """Hold the home for one `up`; raises HomeInUse, naming the other process."""
+    home.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = home.runtime / "up.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            written = os.pread(descriptor, 32, 0).decode("ascii", "ignore").strip()
+            raise HomeInUse(home.root, int(written) if written.isdigit() else None) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def run_node(
+    company: Opened, stop: asyncio.Event, *, capacity: int | None = None, ready: asyncio.Event | None = None
+) -> None:
+    """Run one node with its helpers until `stop` is set and its drain is over."""
+    await asyncio.to_thread(check_server, company.db.url)
+    await sync_agents(company)
+    node = Node(company.db, company.home, capacity=capacity)
+    async with asyncio.TaskGroup() as group:
+        helpers = [group.create_task(_look_after(company), name="files")]
+        if ready is not None:
+            helpers.append(group.create_task(_pass_on(node.ready, ready), name="ready"))
+        await node.run(stop)
+        for helper in helpers:
+            helper.cancel()
+
+
+async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
+    await source.wait()
+    target.set()
+
+
+async def _look_after(company: Opened) -> None:
+    """Apply changed agent files, keeping the last good version; start the embedded server again when it has gone."""
+    seen = _fingerprint(company.home)
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now = _fingerprint(company.home)
+        try:
+            if company.holding is not None:
+                await asyncio.to_thread(company.holding.ensure)
+            if now != seen:
+                changed = await sync_agents(company)
+                seen = now
+                log.info("agents.reloaded", changed=changed)
+        except ConfigError as error:
+            seen = now
+            log.warning("agents.kept", reason="a file is wrong, the last good version holds", error=str(error))
+        except OpenCognitError as error:
+            log.warning("helper.failed", error=str(error))
+
+
+def _fingerprint(home: Home) -> frozenset[tuple[str, int, int, int]]:
+    """Everything that tells a changed agent file, however an editor saves it."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(home.agents_dir):
+            if entry.name.endswith(".toml"):
+                with contextlib.suppress(OSError):
+                    stat = entry.stat()
+                    found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return frozenset(found)
+
+
+@contextmanager
+def stopping(stop: asyncio.Event, *, at_once: Callable[[], None] | None = None) -> Iterator[None]:
+    """Turn SIGTERM and SIGINT into `stop`; a second one ends the process at once, as a kill would."""
+    loop = asyncio.get_running_loop()
+
+    def first_or_second() -> None:
+        if stop.is_set():
+            if at_once is not None:
+                at_once()
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first_or_second)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def is_running(company: Opened) -> bool:
+    """Return whether some node of this company is alive: it renewed lately, and on this host its process exists."""
+    query = text("SELECT pid, host FROM nodes WHERE ended_at IS NULL AND seen_at > now() - make_interval(secs => :lease_s)")
+    async with company.db.transaction() as session:
+        rows = (await session.execute(query, {"lease_s": float(company.home.config.runs.lease_s)})).all()
+    return any(row.host != socket.gethostname() or _exists(row.pid) for row in rows)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,220 @@
+"""Books what came of a run: one transaction, fenced by its token, all or nothing.
+
+Run finished, cost, memories, actions, comment, task state, wakeups that follow and the lock's release become true
+together. A second call for the same claim changes nothing: a commit whose answer got lost may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import func
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit import brain, events
+from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, Viewer
+from opencognit.errors import OpenCognitError
+from opencognit.events import SYSTEM, Happened
+from opencognit.models import Run, Task
+from opencognit.states import CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
+from opencognit.work import flow, locks, planning, roster, runs, tasks, wakeups
+from opencognit.work.planning import Answering
+from opencognit.work.wakeups import Claimed
+
+LOST_LIMIT = 3
+"""So many lost runs block a task: something about it kills its node."""
+REASON_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, before it is booked. `cancel` says what becomes of the task of a cancelled run."""
+
+    status: RunState
+    viewer: Viewer
+    trust: Trust = Trust.OBSERVED
+    answer: Answer = field(default_factory=lambda: Answer(text=""))
+    usage: tuple[Usage, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+    exit_code: int | None = None
+    soul_hash: str | None = None
+    cancel: CancelMode | None = None
+    cancelled_by: str = SYSTEM
+
+
+async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, delays_s: Sequence[float]) -> None:
+    """Make the run's end true. Raises StaleToken when another has taken the run over: then nothing is written."""
+    if await locks.was_booked(session, claimed.run_id, claimed.token):
+        return
+    task = await tasks.locked(session, claimed.task_id) if claimed.task_id is not None else None
+    run = await locks.fence(session, claimed.run_id, claimed.token)
+    answering = Answering(run.id, await roster.get(session, run.agent), task)
+    if outcome.status is RunState.SUCCEEDED:
+        await _remember(session, task, answering, outcome)
+        await planning.apply(session, answering, outcome.answer.actions)
+    await runs.book(session, run, task, outcome.usage)
+    notes = (*outcome.notes, *outcome.answer.problems, *answering.problems)
+    said = outcome.answer.text
+    ending = runs.Ending(outcome.status, said, outcome.error, outcome.exit_code, outcome.soul_hash, notes)
+    await runs.end(session, run, ending)
+    await wakeups.close(session, run.id, outcome.status.value)
+    if task is not None:
+        await _comment(session, run, task, outcome)
+        await _conclude(session, run, task, outcome, answering, delays_s)
+    elif outcome.cancel is CancelMode.DRAIN:
+        await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node stopped", depth=run.depth)
+
+
+async def _remember(session: AsyncSession, task: Task | None, answering: Answering, outcome: Outcome) -> None:
+    """Store what the agent wants remembered; one that cannot be stored is a problem of its own."""
+    named = (*outcome.answer.memories, *(a for a in outcome.answer.actions if isinstance(a, Remember)))
+    for number, remember in enumerate(named, 1):
+        try:
+            draft = _draft(remember, task, answering)
+            stored = await brain.write(session, draft, viewer=outcome.viewer, trust=outcome.trust)
+            if stored.note:
+                answering.problems.append(stored.note)
+        except OpenCognitError as error:
+            answering.problems.append(f"memory {number} [REMEMBER:{remember.room}]: {error}")
+    for action in outcome.answer.actions:
+        if isinstance(action, Relate):
+            try:
+                source, target = tasks.parse_id("memory", action.source_id), tasks.parse_id("memory", action.target_id)
+                await brain.relate(session, source, action.relation, target, viewer=outcome.viewer)
+            except OpenCognitError as error:
+                answering.problems.append(f"relate: {error}")
+
+
+def _draft(remember: Remember, task: Task | None, answering: Answering) -> MemoryDraft:
+    role = answering.agent.spec.get("role") or answering.agent.name
+    return MemoryDraft(
+        content=remember.content,
+        type=remember.type,
+        room=remember.room,
+        scope=remember.scope,
+        confidence=remember.confidence,
+        context=f"{answering.agent.name} ({role})" + (f", task: {task.title}" if task is not None else ""),
+        entities=remember.entities,
+        derives_from=tuple(tasks.parse_id("memory", ident) for ident in remember.derives_from),
+        supersedes=tuple(tasks.parse_id("memory", ident) for ident in remember.supersedes),
+    )
+
+
+async def _comment(session: AsyncSession, run: Run, task: Task, outcome: Outcome) -> None:
+    """Say on the task what came of the run; an agent's own words never wake it."""
+    if outcome.status is RunState.SUCCEEDED:
+        if outcome.answer.text.strip():
+            await tasks.add_comment(session, task, run.agent, outcome.answer.text, run_id=run.id)
+    elif outcome.cancel is not CancelMode.DRAIN:
+        said = f"Run {run.id} {outcome.status.value.replace('_', ' ')}: {outcome.error or 'no reason given'}"
+        await tasks.add_comment(session, task, SYSTEM, said, run_id=run.id)
+
+
+async def _conclude(
+    session: AsyncSession, run: Run, task: Task, outcome: Outcome, answering: Answering, delays_s: Sequence[float]
+) -> None:
+    """Release the lock and move the task on, in one flush."""
+    locks.clear(task)
+    if outcome.status is RunState.SUCCEEDED:
+        await _succeeded(session, run, task, outcome, answering)
+    elif outcome.status is RunState.CANCELLED:
+        await _cancelled(session, run, task, outcome)
+    elif run.resumes_status is not None:
+        await session.flush()
+    else:
+        await _failed(session, run, task, outcome, delays_s)
+
+
+async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outcome, answering: Answering) -> None:
+    actor = run.agent
+    resumed = run.resumes_status is not None
+    task.failures = task.lost = 0
+    if answering.blocked is not None:
+        await flow.move(session, task, TaskState.BLOCKED, reason=answering.blocked, actor=actor, cause_run_id=run.id)
+    elif answering.completed is not None or not (resumed or answering.asked or answering.children):
+        task.result = answering.completed or outcome.answer.text
+        await flow.move(session, task, TaskState.DONE, actor=actor, cause_run_id=run.id)
+    elif resumed:
+        await session.flush()
+    elif answering.asked:
+        await flow.move(session, task, TaskState.BLOCKED, reason="waits for the board's answer", actor=actor, cause_run_id=run.id)
+    else:
+        await tasks.change(session, task, TaskState.BACKLOG, reason="waits for its sub-tasks", actor=actor)
+        await flow.settle_in(session, task, WakeupSource.CHILDREN, by=actor, cause_run_id=run.id)
+
+
+async def _cancelled(session: AsyncSession, run: Run, task: Task, outcome: Outcome) -> None:
+    by = outcome.cancelled_by
+    if outcome.cancel is CancelMode.TASK:
+        await flow.move(session, task, TaskState.CANCELLED, reason=f"cancelled by {by}", actor=by)
+    elif outcome.cancel is CancelMode.RUN and run.resumes_status is None:
+        reason = f"run {run.id} was cancelled by {by}: `task retry {task.id}` starts it again"
+        await flow.move(session, task, TaskState.BLOCKED, reason=reason, actor=by)
+    elif outcome.cancel is CancelMode.RUN:
+        await session.flush()
+    else:
+        if outcome.cancel is CancelMode.DRAIN:
+            task.attempt -= 1
+        await _again(session, run, task, "its node stopped" if outcome.cancel is CancelMode.DRAIN else f"released by {by}")
+
+
+async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, delay_s: float = 0.0) -> None:
+    """Make the task ready once more, with a wakeup after `delay_s`."""
+    if run.resumes_status is None:
+        await tasks.change(session, task, TaskState.TODO, reason=note)
+    else:
+        await session.flush()
+    source = WakeupSource.RETRY if run.resumes_status is None else WakeupSource.COMMENT
+    await wakeups.request(
+        session,
+        run.agent,
+        source,
+        task_id=task.id,
+        note=note,
+        priority=Priority(task.priority),
+        delay_s=delay_s,
+        cause_run_id=run.id,
+        depth=run.depth,
+    )
+
+
+async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome, delays_s: Sequence[float]) -> None:
+    """Try again later while the adapter thinks it helps and attempts are left; else block, saying why."""
+    task.failures += 1
+    error = (outcome.error or "no reason given")[-REASON_CHARS:]
+    if outcome.retryable and task.failures <= len(delays_s):
+        delay_s = max(delays_s[task.failures - 1], outcome.retry_after_s or 0.0)
+        note = f"attempt {task.attempt} failed: {error}; again in {delay_s / 60:.0f} min"
+        await _again(session, run, task, note, delay_s=delay_s)
+        return
+    await flow.move(session, task, TaskState.BLOCKED, reason=error, actor=run.agent, cause_run_id=run.id)
+
+
+async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
+    """Take over a run whose lease or lock has run out, and start its task again; return False if it was not lost.
+
+    The third lost run blocks the task. The run's late writes carry the old token and match nothing.
+    """
+    task = await tasks.locked(session, lost.task_id) if lost.task_id is not None else None
+    if not await locks.take_over(session, lost.run_id, "its node stopped renewing the lease, or its 30 minutes were over"):
+        return False
+    run = await runs.get(session, lost.run_id)
+    await wakeups.close(session, run.id, RunState.LOST)
+    await events.record(session, Happened("run.lost", "run", run.id, run.agent))
+    if task is None or task.execution_run_id != run.id:
+        if run.depth + 1 < LOST_LIMIT:
+            await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node was lost", depth=run.depth + 1)
+        return True
+    locks.clear(task)
+    task.lost += 1
+    task.updated_at = func.now()
+    if task.lost >= LOST_LIMIT and run.resumes_status is None:
+        reason = f"{task.lost} runs were lost with their nodes: see `run list --task {task.id}`, then `task retry {task.id}`"
+        await flow.move(session, task, TaskState.BLOCKED, reason=reason)
+    else:
+        await _again(session, run, task, f"run {run.id} was lost with its node")
+    return True

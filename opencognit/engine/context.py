@@ -1,0 +1,135 @@
+"""What a run may use of the world, and its log. Owns the buffer between an adapter's chatter and the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opencognit import brain
+from opencognit.adapters.warden import Warden
+from opencognit.contracts import BriefingMemory, RunLimits, TeamMember, Viewer
+from opencognit.db import Database
+from opencognit.states import MemoryType, Trust
+from opencognit.textclean import clean
+from opencognit.work import runs
+
+FLUSH_S = 0.5
+PIECE = 64 * 1024
+"""Characters in one row of the log at most."""
+
+
+class RunLogWriter:
+    """Keeps the head of what a run prints, then only its tail: half of `limit` characters each, whatever comes.
+
+    Rows are written under the run's token; once the run is somebody else's, the rest is dropped.
+    """
+
+    def __init__(self, db: Database, run_id: int, token: int, limit: int) -> None:
+        self._db, self._run_id, self._token = db, run_id, token
+        self._room = self._half = max(limit // 2, PIECE)
+        self._waiting: list[tuple[str, str]] = []
+        self._tail: deque[tuple[str, str]] = deque()
+        self._tail_size = self._left_out = self._seq = 0
+        self._fenced = False
+        self._writing = asyncio.Lock()
+
+    def add(self, chunk: str, stream: str) -> None:
+        """Take a chunk; never waits."""
+        head, rest = chunk[: self._room], chunk[self._room :]
+        if head:
+            self._waiting.append((stream, head))
+            self._room -= len(head)
+        if rest:
+            self._tail.append((stream, rest[-self._half :]))
+            self._left_out += max(len(rest) - self._half, 0)
+            self._tail_size += min(len(rest), self._half)
+            while self._tail_size > self._half and len(self._tail) > 1:
+                dropped = len(self._tail.popleft()[1])
+                self._tail_size -= dropped
+                self._left_out += dropped
+
+    async def keep_flushing(self) -> None:
+        """Write what has come, every half second, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self._flush()
+
+    async def close(self) -> None:
+        """Write the rest: what was held back of the head, a line that says what was left out, the tail."""
+        if self._left_out:
+            self._waiting.append(("system", f"\n[... {self._left_out} characters left out ...]\n"))
+        self._waiting.extend(self._tail)
+        self._tail.clear()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            pieces = list(_joined(self._waiting))
+            self._waiting.clear()
+            if self._fenced or not pieces:
+                return
+            async with self._db.transaction() as session:
+                for stream, text in pieces:
+                    self._seq += 1
+                    if not await runs.append_log(session, self._run_id, self._token, self._seq, stream, clean(text)):
+                        self._fenced = True
+                        return
+
+
+def _joined(chunks: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Join neighbours of one stream, so that a thousand short lines are not a thousand rows."""
+    pieces: list[tuple[str, str]] = []
+    for stream, text in chunks:
+        if pieces and pieces[-1][0] == stream and len(pieces[-1][1]) + len(text) <= PIECE:
+            pieces[-1] = (stream, pieces[-1][1] + text)
+        else:
+            pieces.extend((stream, text[start : start + PIECE]) for start in range(0, len(text), PIECE))
+    return pieces
+
+
+@dataclass(slots=True)
+class Context:
+    """The engine's side of contracts.RunContext."""
+
+    db: Database
+    warden: Warden
+    viewer: Viewer
+    writer: RunLogWriter
+    run_id: int
+    token: int
+    home: Path
+    workspace: Path
+    limits: RunLimits
+    config: dict[str, Any] = field(default_factory=dict)
+    team: Sequence[TeamMember] = ()
+
+    async def log(self, chunk: str, *, stream: str = "stdout") -> None:
+        self.writer.add(chunk, stream)
+
+    def spawned(self, pgid: int) -> None:
+        self.warden.add(pgid, self.run_id)
+
+    def reaped(self, pgid: int) -> None:
+        self.warden.remove(pgid)
+
+    async def recall(self, query: str, *, limit: int = 10) -> Sequence[BriefingMemory]:
+        async with self.db.transaction() as session:
+            hits = await brain.recall(session, query, limit=limit, viewer=self.viewer)
+            return [as_briefing_memory(hit) for hit in hits]
+
+
+def as_briefing_memory(hit: brain.Hit) -> BriefingMemory:
+    """Return a hit as an agent gets it."""
+    memory = hit.memory
+    return BriefingMemory(
+        id=str(memory.id),
+        type=MemoryType(memory.type),
+        room=memory.room,
+        trust=Trust(memory.trust),
+        content=memory.content,
+        created_at=memory.created_at,
+    )

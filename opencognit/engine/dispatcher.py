@@ -1,0 +1,93 @@
+"""Claims what the node has room for and starts it. One loop; wakes on a notification, a free place, or the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from opencognit.db import Database
+from opencognit.engine.runner import Active, Runner
+from opencognit.errors import OpenCognitError
+from opencognit.work import wakeups
+
+log = structlog.get_logger(__name__)
+
+POLL_S = 5.0
+"""How late a wakeup may be noticed when its notification got lost."""
+
+
+class Dispatcher:
+    """Owns the node's active runs."""
+
+    def __init__(
+        self, db: Database, runner: Runner, group: asyncio.TaskGroup, node_id: str, *, capacity: int, lease_s: float, ttl_s: float
+    ) -> None:
+        self._db, self._runner, self._group, self._node_id = db, runner, group, node_id
+        self._capacity, self._lease_s, self._ttl_s = capacity, lease_s, ttl_s
+        self.active: dict[int, Active] = {}
+        self._woken = asyncio.Event()
+        self._draining = False
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def drain(self) -> None:
+        """Claim nothing more."""
+        self._draining = True
+        self.wake()
+
+    async def keep(self) -> None:
+        """Claim and start until drained or cancelled."""
+        while not self._draining:
+            self._woken.clear()
+            pause_s = POLL_S
+            try:
+                pause_s = await self._claim()
+            except (OpenCognitError, SQLAlchemyError, OSError, RuntimeError) as error:
+                log.warning("claim.failed", error=str(error)[:300])
+                pause_s = 0.5
+            if pause_s > 0:
+                await _wait(self._woken, pause_s)
+
+    async def _claim(self) -> float:
+        """Claim once; return how long to wait for the next reason to look."""
+        room = self._capacity - len(self.active)
+        if room < 1:
+            return POLL_S
+        async with self._db.transaction() as session:
+            claimed = await wakeups.claim(session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s)
+            due_s = None if claimed else await wakeups.seconds_to_next(session)
+        for one in claimed:
+            self._start(Active(one))
+        if claimed:
+            return 0.0
+        return POLL_S if due_s is None else min(max(due_s, 0.01), POLL_S)
+
+    def _start(self, active: Active) -> None:
+        run_id = active.claimed.run_id
+        self.active[run_id] = active
+        self.idle.clear()
+        active.task = self._group.create_task(self._runner.run_once(active), name=f"run-{run_id}")
+        active.task.add_done_callback(self._ended(run_id))
+
+    def _ended(self, run_id: int) -> Callable[[asyncio.Task[None]], None]:
+        def forget(_task: asyncio.Task[None]) -> None:
+            self.active.pop(run_id, None)
+            if not self.active:
+                self.idle.set()
+            self.wake()
+
+        return forget
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,79 @@
+"""Keeps the node's claims alive, and kills its own runs when it could not. Decides nothing about work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from opencognit.db import Database
+from opencognit.engine.runner import Active
+from opencognit.errors import OpenCognitError
+from opencognit.work import locks
+
+log = structlog.get_logger(__name__)
+
+
+class Leases:
+    """Renews all of a node's leases in one statement.
+
+    The database fences rows, not processes: what it cannot fence is killed here, by the monotonic clock, a margin before
+    the lease may have run out on the server. Nobody else starts a run before that.
+    """
+
+    def __init__(self, db: Database, node_id: str, active: Mapping[int, Active], *, lease_s: float, capacity: int) -> None:
+        self._db, self._node_id, self._active, self._capacity = db, node_id, active, capacity
+        self._lease_s = lease_s
+        self.every_s = lease_s * 7 / 30
+        self._margin_s = max(lease_s * 0.1, 0.2)
+        self._renewed_at = asyncio.get_running_loop().time()
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Renew now: somebody asked for a run to be stopped."""
+        self._asked.set()
+
+    async def keep(self) -> None:
+        """Renew until cancelled."""
+        while True:
+            started = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(self.every_s):
+                    await self.renew()
+                self._renewed_at = started
+            except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
+                log.warning("lease.not_renewed", error=str(error)[:200], runs=len(self._active))
+            self._asked.clear()
+            try:
+                async with asyncio.timeout(self.every_s):
+                    await self._asked.wait()
+            except TimeoutError:
+                continue
+
+    async def renew(self) -> None:
+        """Renew once; stop runs that are lost or that somebody wants stopped."""
+        held = {run_id: active for run_id, active in self._active.items() if active.stopped is None}
+        async with self._db.transaction() as session:
+            await locks.seen(session, self._node_id, pid=os.getpid(), host=socket.gethostname(), capacity=self._capacity)
+            pairs = [(run_id, active.claimed.token) for run_id, active in held.items()]
+            kept = await locks.renew(session, self._node_id, pairs, lease_s=self._lease_s)
+        for run_id, active in held.items():
+            if run_id not in kept:
+                if run_id in self._active:
+                    active.stop(None, "another node took it over")
+            elif (mode := kept[run_id]) is not None:
+                active.stop(mode[0], mode[1])
+
+    async def guard(self) -> None:
+        """Kill every run of this node when its lease may be over, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            left_s = self._renewed_at + self._lease_s - self._margin_s - loop.time()
+            if left_s <= 0:
+                for active in list(self._active.values()):
+                    active.stop(None, "the lease could not be renewed")
+            await asyncio.sleep(max(min(left_s, self.every_s), 0.05))

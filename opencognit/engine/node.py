@@ -1,0 +1,121 @@
+"""One node: its loops in one TaskGroup, and its orderly end. Owns nothing that another node does not have too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from opencognit import adapters
+from opencognit.adapters.warden import Warden
+from opencognit.config import Home
+from opencognit.db import Database, Listener
+from opencognit.engine import heartbeat
+from opencognit.engine.bookkeeper import Bookkeeper
+from opencognit.engine.dispatcher import Dispatcher
+from opencognit.engine.heartbeat import Heartbeat
+from opencognit.engine.leases import Leases
+from opencognit.engine.runner import Registry, Runner
+from opencognit.errors import OpenCognitError
+from opencognit.states import CancelMode, Trust
+from opencognit.work import locks
+
+log = structlog.get_logger(__name__)
+
+REAP_S = 5.0
+
+
+class Node:
+    """Claims and runs until `stop` is set, then drains. `capacity` bounds its runs."""
+
+    def __init__(self, db: Database, home: Home, *, capacity: int | None = None, registry: Registry = adapters.get) -> None:
+        self._db, self._home, self._registry = db, home, registry
+        self.capacity = capacity if capacity is not None else home.config.runs.capacity
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.ready = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set and the drain is over."""
+        config = self._home.config
+        warden = Warden()
+        await asyncio.to_thread(warden.start)
+        trust = {name: Trust(tier) for name, tier in config.brain.trust.items()}
+        bookkeeper = Bookkeeper(self._db, delays_s=config.retry.delays_s)
+        runner = Runner(self._db, self._home, warden, bookkeeper, trust=trust, registry=self._registry)
+        beats = Heartbeat()
+        try:
+            async with asyncio.TaskGroup() as group:
+                dispatcher = Dispatcher(
+                    self._db,
+                    runner,
+                    group,
+                    self.id,
+                    capacity=self.capacity,
+                    lease_s=config.runs.lease_s,
+                    ttl_s=config.locks.ttl_s,
+                )
+                leases = Leases(self._db, self.id, dispatcher.active, lease_s=config.runs.lease_s, capacity=self.capacity)
+                listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
+                await leases.renew()
+                self._schedule(beats, config.heartbeat.interval_s)
+                loops = [
+                    group.create_task(bookkeeper.keep(), name="bookkeeper"),
+                    group.create_task(leases.keep(), name="leases"),
+                    group.create_task(leases.guard(), name="guard"),
+                    group.create_task(listener.run(), name="listener"),
+                ]
+                claiming = group.create_task(dispatcher.keep(), name="dispatcher")
+                log.info("node.started", node=self.id, capacity=self.capacity)
+                self.ready.set()
+                await stop.wait()
+                beats.stop()
+                dispatcher.drain()
+                await claiming
+                await self._drain(dispatcher, config.runs.drain_s)
+                for loop in loops:
+                    loop.cancel()
+        finally:
+            await asyncio.to_thread(warden.stop)
+            await self._leave()
+
+    def _schedule(self, beats: Heartbeat, interval_s: float) -> None:
+        async def beat() -> None:
+            await heartbeat.beat(self._db)
+
+        async def reap() -> None:
+            await heartbeat.reap(self._db)
+
+        beats.every(interval_s, "heartbeat", beat)
+        beats.every(min(REAP_S, self._home.config.runs.lease_s / 2), "reaper", reap)
+        beats.start()
+
+    async def _drain(self, dispatcher: Dispatcher, drain_s: float) -> None:
+        """Let runs finish for `drain_s`, then give their wakeups back."""
+        if dispatcher.active:
+            log.info("node.draining", runs=len(dispatcher.active), drain_s=drain_s)
+        try:
+            async with asyncio.timeout(drain_s):
+                await dispatcher.idle.wait()
+        except TimeoutError:
+            for active in list(dispatcher.active.values()):
+                active.stop(CancelMode.DRAIN, "the node's stop")
+            await dispatcher.idle.wait()
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(5), self._db.transaction() as session:
+                await locks.left(session, self.id)
+        except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
+            log.warning("node.not_signed_off", error=str(error)[:200])
+        log.info("node.stopped", node=self.id)
+
+
+def _heard(payload: str, dispatcher: Dispatcher, leases: Leases) -> None:
+    if payload == "cancel":
+        leases.ask()
+    elif payload != "event":
+        dispatcher.wake()

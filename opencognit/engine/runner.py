@@ -1,0 +1,223 @@
+"""One run from its claim to its booking. Holds no database connection while an adapter works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit import adapters, briefing, protocol, souls
+from opencognit.adapters.warden import Warden
+from opencognit.agents import AgentSpec
+from opencognit.config import Home
+from opencognit.contracts import Adapter, Answer, Briefing, BriefingAgent, BriefingCompany, RunLimits, Viewer
+from opencognit.db import Database
+from opencognit.engine import brief
+from opencognit.engine.booking import Outcome
+from opencognit.engine.bookkeeper import Bookkeeper
+from opencognit.engine.context import Context, RunLogWriter
+from opencognit.errors import AdapterError, AdapterTimeout, OpenCognitError, StaleToken, Unreachable
+from opencognit.states import CancelMode, RunState, TaskKind, Trust
+from opencognit.textclean import clean
+from opencognit.work import runs
+from opencognit.work.wakeups import Claimed
+
+log = structlog.get_logger(__name__)
+
+Registry = Callable[[str], Adapter]
+BACKSTOP_S = 30.0
+"""How long past its own timeout an adapter may take to give up before the engine stops it."""
+BRIEFING_S = 60.0
+"""How long a run waits for the database before it has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why a run was stopped, and what is to become of its work. `mode` None: the run is lost, nothing may be booked."""
+
+    mode: CancelMode | None
+    by: str
+
+
+@dataclass(slots=True)
+class Active:
+    """A run of this node. Once `finished` it cannot be stopped any more: what it did is being booked."""
+
+    claimed: Claimed
+    task: asyncio.Task[None] | None = None
+    stopped: Stopped | None = None
+    finished: bool = False
+
+    def stop(self, mode: CancelMode | None, by: str) -> None:
+        """Cancel the run; a second reason changes nothing, except that a lost run is lost."""
+        if self.finished or (self.stopped is not None and mode is not None):
+            return
+        first = self.stopped is None
+        self.stopped = Stopped(mode, by)
+        if first and self.task is not None:
+            self.task.cancel()
+
+
+class Runner:
+    """Does runs for one node. `run_once` is the seam through which an engine delivers work."""
+
+    def __init__(
+        self,
+        db: Database,
+        home: Home,
+        warden: Warden,
+        bookkeeper: Bookkeeper,
+        *,
+        trust: Mapping[str, Trust] | None = None,
+        registry: Registry = adapters.get,
+    ) -> None:
+        self._db, self._home, self._warden, self._bookkeeper = db, home, warden, bookkeeper
+        self._trust = trust or {}
+        self._registry = registry
+
+    async def run_once(self, active: Active) -> None:
+        """Run what was claimed and book its end; never raises but for cancellation of a lost run."""
+        claimed = active.claimed
+        started = time.monotonic()
+        with structlog.contextvars.bound_contextvars(run_id=claimed.run_id, task_id=claimed.task_id, agent=claimed.agent):
+            outcome = await self._outcome(active)
+            active.finished = True
+            if outcome is None:
+                log.warning("run.abandoned", reason="the lease is gone: nothing is booked")
+                return
+            try:
+                await self._bookkeeper.book(claimed, outcome)
+            except StaleToken as error:
+                log.warning("run.fenced", error=str(error))
+                return
+            log.info(
+                "run.finished",
+                adapter=claimed.adapter,
+                status=outcome.status.value,
+                attempt=claimed.attempt,
+                duration_s=round(time.monotonic() - started, 3),
+                error=(outcome.error or "")[:200] or None,
+            )
+
+    async def _outcome(self, active: Active) -> Outcome | None:
+        """Work, and turn every way in which that can end into an outcome; None when the run is no longer ours."""
+        nobody = Outcome(RunState.FAILED, Viewer(agent=active.claimed.agent))
+        try:
+            return await self._work(active.claimed)
+        except asyncio.CancelledError:
+            if active.stopped is None:
+                raise
+            if active.task is not None:
+                active.task.uncancel()
+            if active.stopped.mode is None:
+                return None
+            error = f"stopped by {active.stopped.by}"
+            return replace(
+                nobody, status=RunState.CANCELLED, error=error, cancel=active.stopped.mode, cancelled_by=active.stopped.by
+            )
+        except AdapterTimeout as error:
+            return replace(nobody, status=RunState.TIMED_OUT, error=clean(str(error)), retryable=True)
+        except AdapterError as error:
+            return replace(
+                nobody,
+                error=clean(str(error)),
+                retryable=error.retryable,
+                retry_after_s=error.retry_after_s,
+                exit_code=error.process_exit,
+            )
+        except OpenCognitError as error:
+            return replace(nobody, error=clean(str(error)), retryable=isinstance(error, Unreachable))
+        except Exception as error:
+            log.exception("run.crashed")
+            return replace(nobody, error=clean(f"the adapter broke: {type(error).__name__}: {error}"))
+
+    async def _work(self, claimed: Claimed) -> Outcome:
+        known = await self._db.retrying(lambda session: self._know(session, claimed), timeout_s=BRIEFING_S)
+        soul = await asyncio.to_thread(self._soul, known.spec)
+        given = self._brief(claimed, known, soul.text)
+        writer = RunLogWriter(self._db, claimed.run_id, claimed.token, self._home.config.runs.log_limit_bytes)
+        context = Context(
+            db=self._db,
+            warden=self._warden,
+            viewer=known.viewer,
+            writer=writer,
+            run_id=claimed.run_id,
+            token=claimed.token,
+            home=self._home.root,
+            workspace=self._workspace(claimed),
+            limits=self._limits(known),
+            config=dict(known.spec.adapter_config),
+            team=known.team,
+        )
+        adapter = self._registry(claimed.adapter)
+        flushing = asyncio.create_task(writer.keep_flushing())
+        try:
+            async with asyncio.timeout(context.limits.timeout_s + BACKSTOP_S):
+                result = await adapter.run(given, context)
+        except TimeoutError as error:
+            raise AdapterTimeout(
+                f"adapter {claimed.adapter!r} did not stop at its timeout of {context.limits.timeout_s:g} s"
+            ) from error
+        finally:
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
+            await self._close_log(writer)
+        answer = await asyncio.to_thread(protocol.parse, result.text, briefing_texts=briefing.texts(given))
+        return Outcome(
+            RunState.SUCCEEDED,
+            known.viewer,
+            trust=self._trust.get(claimed.agent, Trust.OBSERVED),
+            answer=Answer(answer.text, answer.memories, (*result.actions, *answer.actions), answer.problems),
+            usage=result.usage,
+            notes=result.notes,
+            exit_code=result.exit_code,
+            soul_hash=soul.sha256,
+        )
+
+    async def _know(self, session: AsyncSession, claimed: Claimed) -> brief.Collected:
+        known = await brief.collect(session, claimed, recall_limit=self._home.config.brain.recall_limit)
+        if known.task is not None and known.task.kind is TaskKind.PLAN:
+            await runs.start_goal(session, claimed.run_id, claimed.token)
+        return known
+
+    async def _close_log(self, writer: RunLogWriter) -> None:
+        """The end of a log is worth a try, not a failed run."""
+        try:
+            await asyncio.shield(writer.close())
+        except OpenCognitError as error:
+            log.warning("run_log.lost", error=str(error))
+
+    def _soul(self, spec: AgentSpec) -> souls.Soul:
+        """Reads and renders a file: slow enough, where somebody means harm, to be done off the loop."""
+        company = self._home.config.company
+        return souls.render(spec, home=self._home.root, company=company, language=company.language, timezone=company.timezone)
+
+    def _brief(self, claimed: Claimed, known: brief.Collected, soul: str) -> Briefing:
+        company, spec = self._home.config.company, known.spec
+        return briefing.build(
+            run_id=str(claimed.run_id),
+            token=str(claimed.token),
+            agent=BriefingAgent(name=spec.name, role=spec.role, title=spec.title, skills=spec.skills, team=spec.team),
+            company=BriefingCompany(name=company.name, goal=company.goal),
+            goal=known.goal,
+            task=known.task,
+            comments=known.comments,
+            inputs=known.inputs,
+            memories=known.memories,
+            reason=claimed.reason,
+            soul=soul,
+        )
+
+    def _limits(self, known: brief.Collected) -> RunLimits:
+        config = self._home.config.runs
+        return RunLimits(timeout_s=known.spec.timeout_s or config.timeout_s, idle_timeout_s=config.idle_timeout_s)
+
+    def _workspace(self, claimed: Claimed) -> Path:
+        """One folder a task, so that a second attempt finds what the first has left; one a run where there is no task."""
+        name = f"task-{claimed.task_id}" if claimed.task_id is not None else f"run-{claimed.run_id}"
+        return self._home.workspaces / name

@@ -1,0 +1,299 @@
+"""What follows from a task's change: who becomes ready, who is woken, how the goal stands. Owns the goal's state.
+
+Callers hold the lock of the task's goal (tasks.locked), so that two last tasks never miss each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit import events
+from opencognit.db import notify
+from opencognit.errors import Refused
+from opencognit.events import BOARD, SYSTEM, Happened
+from opencognit.models import Approval, Goal, Task
+from opencognit.states import (
+    GOAL_ENDED,
+    GOAL_STEPS,
+    TASK_ENDED,
+    ApprovalState,
+    CancelMode,
+    GoalState,
+    Priority,
+    TaskKind,
+    TaskState,
+    WakeupSource,
+    step,
+)
+from opencognit.work import locks, roster, tasks, wakeups
+
+READY = text("""
+-- Everything before it has ended, and so have its children.
+SELECT NOT EXISTS (SELECT 1 FROM task_dependencies d JOIN tasks b ON b.id = d.after_id
+                    WHERE d.task_id = :task_id AND b.status NOT IN ('done', 'cancelled'))
+   AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = :task_id AND c.status NOT IN ('done', 'cancelled'))
+""")
+
+
+async def settle_in(session: AsyncSession, task: Task, source: WakeupSource, *, by: str, cause_run_id: int | None = None) -> bool:
+    """Make a waiting task ready if nothing stands before it and somebody has it, and wake that one; return whether."""
+    if task.assignee is None or not (await session.execute(READY, {"task_id": task.id})).scalar_one():
+        return False
+    await tasks.change(session, task, TaskState.TODO, actor=by)
+    await wakeups.request(
+        session,
+        task.assignee,
+        source,
+        task_id=task.id,
+        by=by,
+        priority=Priority(task.priority),
+        cause_run_id=cause_run_id,
+        depth=task.depth,
+    )
+    return True
+
+
+async def move(
+    session: AsyncSession,
+    task: Task,
+    wanted: TaskState,
+    *,
+    reason: str | None = None,
+    actor: str = SYSTEM,
+    cause_run_id: int | None = None,
+) -> None:
+    """Change a locked task's state and let everything follow from it, up to the goal."""
+    await tasks.change(session, task, wanted, reason=reason, actor=actor)
+    if wanted in TASK_ENDED or wanted is TaskState.BLOCKED:
+        await wakeups.skip(session, task.id, f"the task is {wanted}")
+    if wanted in TASK_ENDED:
+        await release_waiting(session, task.id, task.parent_id, by=actor, cause_run_id=cause_run_id)
+    if task.goal_id is not None and task.kind != TaskKind.REPORT:
+        await settle_goal(session, task.goal_id)
+
+
+async def release_waiting(
+    session: AsyncSession, task_id: int, parent_id: int | None, *, by: str, cause_run_id: int | None = None
+) -> None:
+    """Make ready what waited for an ended task, and its parent if that waits for its children."""
+    for waiting in await _dependents(session, task_id):
+        await settle_in(session, waiting, WakeupSource.DEPENDENCY, by=by, cause_run_id=cause_run_id)
+    if parent_id is not None:
+        for parent in await _locked_backlog(session, [parent_id]):
+            await settle_in(session, parent, WakeupSource.CHILDREN, by=by, cause_run_id=cause_run_id)
+
+
+async def _dependents(session: AsyncSession, task_id: int) -> Sequence[Task]:
+    """Lock the waiting tasks first, judge after: whoever comes second sees what the first has committed."""
+    query = text("SELECT task_id FROM task_dependencies WHERE after_id = :task_id")
+    ids = (await session.execute(query, {"task_id": task_id})).scalars().all()
+    return await _locked_backlog(session, ids)
+
+
+async def _locked_backlog(session: AsyncSession, ids: Sequence[int]) -> Sequence[Task]:
+    if not ids:
+        return []
+    query = (
+        select(Task)
+        .where(Task.id.in_(ids), Task.status == TaskState.BACKLOG)
+        .order_by(Task.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return (await session.scalars(query)).all()
+
+
+COUNTS = text("""
+SELECT count(*) FILTER (WHERE status IN ('todo', 'in_progress', 'in_review')) AS moving,
+       count(*) FILTER (WHERE status IN ('backlog', 'blocked')) AS stuck,
+       count(*) FILTER (WHERE status = 'done' AND kind = 'work') AS done,
+       count(*) FILTER (WHERE kind = 'work') AS work,
+       bool_or(kind = 'plan' AND status IN ('todo', 'in_progress')) AS planning,
+       bool_or(kind = 'plan' AND status = 'done') AS planned,
+       string_agg(id::text || ' (' || left(reason, 120) || ')', '; ' ORDER BY id)
+         FILTER (WHERE status = 'blocked' OR (status = 'backlog' AND assignee IS NULL)) AS why
+  FROM tasks WHERE goal_id = :goal_id AND kind NOT IN ('report', 'chat')
+""")
+
+
+async def settle_goal(session: AsyncSession, goal_id: int) -> None:
+    """Derive the goal's state from its tasks, and ask the CEO for a report when it has come to an end."""
+    goal = await lock_goal(session, goal_id)
+    if goal.status == GoalState.CANCELLED:
+        return
+    row = (await session.execute(COUNTS, {"goal_id": goal_id})).one()
+    reason = ""
+    if row.planning and not row.work:
+        wanted = GoalState.PLANNING if goal.status == GoalState.PLANNING else GoalState(goal.status)
+    elif row.moving:
+        wanted = GoalState.ACTIVE
+    elif row.stuck:
+        wanted, reason = (
+            GoalState.BLOCKED,
+            f"waiting for the board: task {row.why}" if row.why else "its tasks wait for each other",
+        )
+    elif row.done:
+        wanted = GoalState.ACHIEVED
+    elif row.work:
+        wanted = GoalState.CANCELLED
+    elif row.planned:
+        wanted, reason = GoalState.BLOCKED, "the plan has no task: see its result, then reopen or cancel the goal"
+    else:
+        return
+    await change_goal(session, goal, wanted, reason=reason)
+
+
+async def lock_goal(session: AsyncSession, goal_id: int) -> Goal:
+    query = select(Goal).where(Goal.id == goal_id).with_for_update(key_share=True).execution_options(populate_existing=True)
+    return (await session.scalars(query)).one()
+
+
+async def change_goal(session: AsyncSession, goal: Goal, wanted: GoalState, *, reason: str = "", actor: str = SYSTEM) -> None:
+    """Move a locked goal; the only place where a goal's state changes. Its end asks for a report."""
+    before = GoalState(goal.status)
+    goal.status = step(GOAL_STEPS, before, wanted, kind="goal", ident=goal.id)
+    goal.reason = reason
+    if wanted == before:
+        await session.flush()
+        return
+    goal.updated_at = func.now()
+    goal.ended_at = func.now() if wanted in GOAL_ENDED else None
+    await session.flush()
+    data = {"from": before.value, "to": wanted.value, "reason": reason}
+    await events.record(session, Happened(f"goal.{wanted.value}", "goal", goal.id, goal.title, actor=actor, data=data))
+    if wanted in GOAL_ENDED - {GoalState.BLOCKED}:
+        await _withdraw_questions(session, goal.id)
+    if wanted in (GoalState.ACHIEVED, GoalState.BLOCKED):
+        await _ask_for_report(session, goal)
+
+
+async def _withdraw_questions(session: AsyncSession, goal_id: int) -> None:
+    query = select(Approval).where(Approval.goal_id == goal_id, Approval.status == ApprovalState.PENDING)
+    for approval in (await session.scalars(query.with_for_update())).all():
+        approval.status, approval.decided_at, approval.note = ApprovalState.CANCELLED, func.now(), "the goal has ended"
+        happened = Happened("approval.cancelled", "approval", approval.id, approval.subject)
+        await events.record(session, happened)
+    await session.flush()
+
+
+async def _ask_for_report(session: AsyncSession, goal: Goal) -> None:
+    """One open report task per goal: a second ending before it has run is covered by the same report."""
+    query = select(Task.id).where(Task.goal_id == goal.id, Task.kind == TaskKind.REPORT, Task.status.in_(("todo", "backlog")))
+    if (await session.scalars(query)).first() is not None:
+        return
+    try:
+        ceo = await roster.ceo(session)
+    except Refused:
+        return
+    report = await tasks.create(
+        session,
+        title=f"Report: {goal.title}"[:500],
+        kind=TaskKind.REPORT,
+        goal_id=goal.id,
+        assignee=ceo.name,
+        priority=Priority(goal.priority),
+        reason=f"the goal is {goal.status}",
+        created_by=SYSTEM,
+    )
+    await settle_in(session, report, WakeupSource.ASSIGNMENT, by=SYSTEM)
+
+
+# --- verbs of the board and of operators ------------------------------------------------------------------------
+
+
+async def assign(session: AsyncSession, ident: str | int, agent: str, *, by: str) -> Task:
+    """Give a task that no run holds to `agent`; a ready or blocked one starts at once."""
+    await roster.working(session, agent)
+    task = await tasks.locked(session, ident)
+    _refuse_running(task, "assigned")
+    await wakeups.skip(session, task.id, f"assigned to {agent}")
+    task.assignee, task.failures, task.lost = agent, 0, 0
+    if task.status in (TaskState.TODO, TaskState.BLOCKED, TaskState.DONE, TaskState.CANCELLED):
+        if task.status != TaskState.BLOCKED:
+            await tasks.change(session, task, TaskState.TODO, actor=by)
+        await tasks.change(session, task, TaskState.BACKLOG, actor=by)
+    task.reason = f"assigned to {agent} by {by}"
+    await session.flush()
+    await settle_in(session, task, WakeupSource.ASSIGNMENT, by=by)
+    if task.goal_id is not None:
+        await settle_goal(session, task.goal_id)
+    return task
+
+
+async def retry(session: AsyncSession, ident: str | int, *, by: str) -> Task:
+    """Start a blocked, cancelled or done task again, with its failures forgotten."""
+    task = await tasks.locked(session, ident)
+    _refuse_running(task, "retried")
+    if task.status in (TaskState.TODO, TaskState.BACKLOG):
+        raise Refused(f"task {str(task.id)!r} is {task.status}: it will run by itself, there is nothing to retry")
+    task.failures, task.lost = 0, 0
+    reason = f"retried by {by}"
+    if task.status in (TaskState.DONE, TaskState.IN_REVIEW):
+        await tasks.change(session, task, TaskState.TODO, reason=reason, actor=by)
+    await tasks.change(session, task, TaskState.BACKLOG, reason=reason, actor=by)
+    if task.assignee is None:
+        raise Refused(f"task {str(task.id)!r} has no assignee: `task assign {task.id} AGENT` starts it")
+    await settle_in(session, task, WakeupSource.BOARD, by=by)
+    if task.goal_id is not None:
+        await settle_goal(session, task.goal_id)
+    return task
+
+
+async def cancel(session: AsyncSession, ident: str | int, *, by: str, reason: str = "") -> Task:
+    """Call a task off. Where a run is on, its node stops it first and the task ends with it."""
+    task = await tasks.locked(session, ident)
+    if task.status in TASK_ENDED:
+        raise Refused(f"task {str(task.id)!r} is already {task.status}")
+    if task.execution_run_id is not None:
+        await locks.cancel(session, task.execution_run_id, CancelMode.TASK, by)
+        await notify(session, "cancel")
+        task.reason = reason or f"cancelled by {by}"
+        await session.flush()
+        return task
+    await move(session, task, TaskState.CANCELLED, reason=reason or f"cancelled by {by}", actor=by)
+    return task
+
+
+async def comment(session: AsyncSession, ident: str | int, text_: str, *, by: str, run_id: int | None = None) -> Task:
+    """Write on a task and wake its assignee, unless that one wrote it or the task still waits for others."""
+    task = await tasks.locked(session, ident)
+    await tasks.add_comment(session, task, by, text_, run_id=run_id)
+    if task.assignee is None or task.assignee == by or task.status == TaskState.BACKLOG:
+        return task
+    if by == BOARD and task.status == TaskState.BLOCKED and task.execution_run_id is None:
+        await tasks.change(session, task, TaskState.TODO, reason=f"{by} wrote on it", actor=by)
+        if task.goal_id is not None:
+            await settle_goal(session, task.goal_id)
+    await wakeups.request(
+        session,
+        task.assignee,
+        WakeupSource.COMMENT,
+        task_id=task.id,
+        by=by,
+        note=f"by {by}",
+        priority=Priority(task.priority),
+        cause_run_id=run_id,
+        depth=task.depth,
+    )
+    return task
+
+
+async def release(session: AsyncSession, ident: str | int, *, by: str) -> Task:
+    """Free a task's lock: a run that is on is stopped by its node and the task starts again."""
+    task = await tasks.locked(session, ident)
+    if task.execution_run_id is None:
+        raise Refused(f"task {str(task.id)!r} is not locked: there is nothing to release")
+    await locks.cancel(session, task.execution_run_id, CancelMode.RELEASE, by)
+    await notify(session, "cancel")
+    return task
+
+
+def _refuse_running(task: Task, verb: str) -> None:
+    if task.execution_run_id is not None:
+        raise Refused(
+            f"task {str(task.id)!r} cannot be {verb} while run {task.execution_run_id} is on it:"
+            f" wait, or `run cancel {task.execution_run_id}`"
+        )

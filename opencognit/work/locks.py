@@ -1,0 +1,120 @@
+"""Who holds what: the fence, the node's lease and the task's execution lock. Decides by the database's clock only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit.errors import StaleToken
+from opencognit.models import Node, Run, Task
+from opencognit.states import CancelMode, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A run whose node stopped renewing. Its token is new already, so that nothing of it can be written any more."""
+
+    run_id: int
+    agent: str
+    task_id: int | None
+    goal_id: int | None
+
+
+async def fence(session: AsyncSession, run_id: int, token: int) -> Run:
+    """Lock the run's row for this transaction and return it; raises StaleToken unless it runs under `token`."""
+    query = select(Run).where(Run.id == run_id, Run.token == token, Run.status == RunState.RUNNING).with_for_update()
+    run = (await session.execute(query)).scalar_one_or_none()
+    if run is None:
+        raise StaleToken(run_id, token)
+    return run
+
+
+async def was_booked(session: AsyncSession, run_id: int, token: int) -> bool:
+    """Return whether this very claim has ended already: a commit whose answer got lost."""
+    query = select(Run.id).where(Run.id == run_id, Run.token == token, Run.status != RunState.RUNNING)
+    return (await session.execute(query)).scalar_one_or_none() is not None
+
+
+def clear(task: Task) -> None:
+    """Drop the task's lock with the next flush, which must change its state too. `lock_token` stays as the last fence."""
+    task.execution_run_id = task.execution_agent_key = task.execution_locked_at = task.lock_expires_at = None
+
+
+RENEW = text("""
+-- Only the owner renews, only what it still owns, and never a lease that has run out: then another may have it already.
+UPDATE runs SET lease_expires_at = now() + make_interval(secs => :lease_s)
+  FROM unnest(CAST(:run_ids AS bigint[]), CAST(:tokens AS bigint[])) AS mine(run_id, token)
+ WHERE runs.id = mine.run_id AND runs.token = mine.token AND runs.node_id = :node_id
+   AND runs.status = 'running' AND runs.lease_expires_at > now()
+RETURNING runs.id, runs.cancel_mode, runs.cancel_requested_by
+""")
+
+SEEN = text("""
+INSERT INTO nodes (id, pid, host, capacity) VALUES (:node_id, :pid, :host, :capacity)
+ON CONFLICT (id) DO UPDATE SET seen_at = now(), capacity = excluded.capacity
+""")
+
+
+async def renew(
+    session: AsyncSession, node_id: str, held: Sequence[tuple[int, int]], *, lease_s: float
+) -> dict[int, tuple[CancelMode, str] | None]:
+    """Renew the lease of all (run, token) that the node holds.
+
+    Returns those it still has: run id → how it is to be stopped and by whom, None for one that goes on.
+    """
+    if not held:
+        return {}
+    parameters = {"node_id": node_id, "lease_s": float(lease_s), "run_ids": [r for r, _ in held], "tokens": [t for _, t in held]}
+    rows = await session.execute(RENEW, parameters)
+    return {row.id: (CancelMode(row.cancel_mode), row.cancel_requested_by) if row.cancel_mode else None for row in rows}
+
+
+async def seen(session: AsyncSession, node_id: str, *, pid: int, host: str, capacity: int) -> None:
+    """Say that the node lives."""
+    await session.execute(SEEN, {"node_id": node_id, "pid": pid, "host": host, "capacity": capacity})
+
+
+LAPSED = text("""
+-- A task's 30 minutes count as well as the node's lease: whichever ends first.
+SELECT r.id AS run_id, r.agent, r.task_id, t.goal_id
+  FROM runs r LEFT JOIN tasks t ON t.id = r.task_id
+ WHERE r.status = 'running'
+   AND (r.lease_expires_at <= now() OR (t.execution_run_id = r.id AND t.lock_expires_at <= now()))
+ ORDER BY r.id LIMIT :limit
+""")
+
+TAKE_OVER = text("""
+-- Compare-and-set: whoever takes the row over gives it a new token, so that its late writes match nothing.
+UPDATE runs SET status = 'lost', token = nextval('fencing_token'), ended_at = now(), error = :error
+ WHERE id = :run_id AND status = 'running'
+   AND (lease_expires_at <= now()
+        OR EXISTS (SELECT 1 FROM tasks t WHERE t.execution_run_id = runs.id AND t.lock_expires_at <= now()))
+RETURNING id
+""")
+
+
+async def lapsed(session: AsyncSession, *, limit: int = 100) -> Sequence[Lost]:
+    """Return runs whose lease or lock has run out. Take each over in a transaction of its own."""
+    return [Lost(**row) for row in (await session.execute(LAPSED, {"limit": limit})).mappings()]
+
+
+async def take_over(session: AsyncSession, run_id: int, error: str) -> bool:
+    """End a lapsed run as lost under a new token; return False if it was renewed, finished or taken meanwhile."""
+    return (await session.execute(TAKE_OVER, {"run_id": run_id, "error": error})).scalar_one_or_none() is not None
+
+
+async def cancel(session: AsyncSession, run_id: int, mode: CancelMode, by: str) -> None:
+    """Ask the node that owns the run to stop it; the node books the end. A second wish changes nothing."""
+    await session.execute(
+        update(Run)
+        .where(Run.id == run_id, Run.status == RunState.RUNNING, Run.cancel_requested_at.is_(None))
+        .values(cancel_requested_at=func.now(), cancel_requested_by=by, cancel_mode=mode)
+    )
+
+
+async def left(session: AsyncSession, node_id: str) -> None:
+    """Say that the node has stopped in order."""
+    await session.execute(update(Node).where(Node.id == node_id).values(ended_at=func.now()))

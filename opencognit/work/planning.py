@@ -1,0 +1,222 @@
+"""Turns an agent's actions into rows: checks each, does what can be done, says of the rest why not. Calls no adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit import matching
+from opencognit.contracts import (
+    TITLE_LIMIT,
+    Action,
+    AskBoard,
+    AssignTask,
+    BlockTask,
+    Comment,
+    CompleteTask,
+    CreateTask,
+    Hire,
+    Recall,
+    Relate,
+    Remember,
+    Report,
+)
+from opencognit.errors import NotFound, OpenCognitError, Refused
+from opencognit.models import Agent, Task
+from opencognit.states import ApprovalKind, Priority, TaskKind, TaskState, WakeupSource
+from opencognit.work import approvals, flow, goals, roster, tasks
+
+TASKS_PER_ANSWER = 200
+SUBTASK_DEPTH = 5
+
+
+@dataclass(slots=True)
+class Answering:
+    """An agent's answer while it is applied. `made[i]` is the task behind the provisional id `new-(i+1)`."""
+
+    run_id: int
+    agent: Agent
+    task: Task | None
+    made: list[Task] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    completed: str | None = None
+    blocked: str | None = None
+    asked: bool = False
+
+    @property
+    def is_ceo(self) -> bool:
+        return self.agent.adapter == "ceo"
+
+    @property
+    def children(self) -> bool:
+        """Whether the agent's own task has to wait for what it has made."""
+        return not self.is_ceo and bool(self.made)
+
+
+async def apply(session: AsyncSession, answering: Answering, actions: Sequence[Action]) -> None:
+    """Do the actions in order. The caller holds the locks of the run, its task and its goal.
+
+    An action that cannot be done becomes a line in `answering.problems`; the others are done. Memories are not this
+    module's: `remember`, `recall` and `relate` are passed over here.
+    """
+    for number, action in enumerate(actions, 1):
+        try:
+            await _apply_one(session, answering, action)
+        except OpenCognitError as error:
+            answering.problems.append(f"action {number} ({action.action}): {error}")
+
+
+async def _apply_one(session: AsyncSession, answering: Answering, action: Action) -> None:
+    match action:
+        case CreateTask():
+            await _create(session, answering, action)
+        case AssignTask():
+            await _assign(session, answering, action)
+        case CompleteTask():
+            if await _own_or_led(session, answering, action.task_id) is None:
+                answering.completed = action.result
+        case BlockTask():
+            await _block(session, answering, action)
+        case Comment():
+            await _comment(session, answering, action)
+        case AskBoard():
+            await _ask(session, answering, action)
+        case Hire():
+            await _hire(session, answering, action)
+        case Report():
+            await _report(session, answering, action)
+        case Remember() | Recall() | Relate():
+            return
+
+
+async def _create(session: AsyncSession, answering: Answering, action: CreateTask) -> None:
+    if len(answering.made) >= TASKS_PER_ANSWER:
+        raise Refused(f"one answer may make {TASKS_PER_ANSWER} tasks: do the rest in a later one")
+    own = answering.task
+    depth = 0 if answering.is_ceo or own is None else own.depth + 1
+    if depth > SUBTASK_DEPTH:
+        raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
+    after = [await _resolve(session, answering, one) for one in action.after]
+    assignee, reason = await _who(session, answering, action)
+    task = await tasks.create(
+        session,
+        title=action.title.strip()[:TITLE_LIMIT],
+        description=action.description,
+        goal_id=own.goal_id if own is not None else None,
+        parent_id=own.id if own is not None and not answering.is_ceo else None,
+        assignee=assignee,
+        skills=action.skills,
+        priority=action.priority or Priority(own.priority if own is not None else Priority.MEDIUM),
+        after=after,
+        reason=reason,
+        created_by=answering.agent.name,
+        depth=depth,
+    )
+    answering.made.append(task)
+    await flow.settle_in(session, task, WakeupSource.ASSIGNMENT, by=answering.agent.name, cause_run_id=answering.run_id)
+
+
+async def _who(session: AsyncSession, answering: Answering, action: CreateTask) -> tuple[str | None, str]:
+    if action.assignee is not None:
+        agent = await roster.get(session, action.assignee)
+        if not agent.present:
+            raise Refused(f"agent {agent.name!r} is not working here any more: name another")
+        return agent.name, action.reason or f"given by {answering.agent.name}"
+    if not action.skills:
+        return None, action.reason or "nobody was named for it"
+    found = matching.match(f"{action.title}\n{action.description}", skills=action.skills, team=await roster.team(session))
+    return found.agent, found.reason
+
+
+async def _resolve(session: AsyncSession, answering: Answering, ident: str) -> int:
+    """Return the row id behind `new-N` or a task id."""
+    if ident.startswith("new-"):
+        number = ident.removeprefix("new-")
+        if number.isascii() and number.isdigit() and 1 <= int(number) <= len(answering.made):
+            return answering.made[int(number) - 1].id
+        raise NotFound("task", ident, f"this answer has made {len(answering.made)} tasks before it")
+    return (await tasks.get(session, ident)).id
+
+
+async def _own_or_led(session: AsyncSession, answering: Answering, ident: str | None) -> Task | None:
+    """Return None for the agent's own task, another task where the agent may decide about it; raises Refused."""
+    own = answering.task
+    if ident is None or (own is not None and ident == str(own.id)):
+        if own is None:
+            raise Refused("this run has no task: name one")
+        return None
+    other = await tasks.locked(session, await _resolve(session, answering, ident))
+    if own is not None and other.parent_id == own.id:
+        return other
+    if answering.is_ceo and (own is None or other.goal_id == own.goal_id):
+        return other
+    raise Refused(f"task {str(other.id)!r} is not yours: comment on it instead")
+
+
+async def _assign(session: AsyncSession, answering: Answering, action: AssignTask) -> None:
+    other = await _own_or_led(session, answering, action.task_id)
+    if other is None:
+        raise Refused("your own task cannot be passed on while you are at it: make a sub-task for the other agent")
+    await flow.assign(session, other.id, action.assignee, by=answering.agent.name)
+
+
+async def _block(session: AsyncSession, answering: Answering, action: BlockTask) -> None:
+    other = await _own_or_led(session, answering, action.task_id)
+    if other is None:
+        answering.blocked = action.reason
+    elif other.execution_run_id is not None:
+        raise Refused(f"a run is on task {str(other.id)!r}: comment on it instead")
+    else:
+        await flow.move(session, other, TaskState.BLOCKED, reason=action.reason, actor=answering.agent.name)
+
+
+async def _comment(session: AsyncSession, answering: Answering, action: Comment) -> None:
+    ident = action.task_id if action.task_id is not None else (str(answering.task.id) if answering.task is not None else None)
+    if ident is None:
+        raise Refused("this run has no task: name the one to comment on")
+    task_id = await _resolve(session, answering, ident)
+    await flow.comment(session, task_id, action.text, by=answering.agent.name, run_id=answering.run_id)
+
+
+async def _ask(session: AsyncSession, answering: Answering, action: AskBoard) -> None:
+    own = answering.task
+    task_id = await _resolve(session, answering, action.task_id) if action.task_id is not None else (own.id if own else None)
+    subject = f"task:{task_id}" if task_id is not None else f"agent:{answering.agent.name}"
+    asked = await approvals.ask(
+        session,
+        kind=ApprovalKind.QUESTION,
+        subject=subject,
+        question=action.question,
+        options=action.options,
+        goal_id=own.goal_id if own is not None else None,
+        task_id=task_id,
+        asked_by=answering.agent.name,
+    )
+    if asked is None:
+        raise Refused(f"a question about {subject} is waiting for the board already: wait for its answer")
+    if own is not None and task_id == own.id and own.kind == TaskKind.WORK:
+        answering.asked = True
+
+
+async def _hire(session: AsyncSession, answering: Answering, action: Hire) -> None:
+    own = answering.task
+    wanted = f"{action.role}" + (f" with {', '.join(action.skills)}" if action.skills else "")
+    asked = await approvals.ask(
+        session,
+        kind=ApprovalKind.HIRE,
+        subject=f"hire:{action.role.strip().casefold()}",
+        question=f"Hire {wanted}? {action.reason}",
+        goal_id=own.goal_id if own is not None else None,
+        asked_by=answering.agent.name,
+    )
+    if asked is None:
+        raise Refused(f"the board is already asked to hire {action.role!r}: wait for its decision")
+
+
+async def _report(session: AsyncSession, answering: Answering, action: Report) -> None:
+    own = answering.task
+    if own is None or own.goal_id is None or not answering.is_ceo:
+        raise Refused("a report is the CEO's, on a task of the goal: comment instead")
+    await goals.save_report(session, own.goal_id, action.text, by=answering.agent.name)

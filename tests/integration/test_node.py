@@ -1,0 +1,245 @@
+"""A whole node against a real database: goals go through, and every way of going wrong ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from opencognit import adapters, daemon
+from opencognit.adapters.ceo import CeoAdapter
+from opencognit.config import Home
+from opencognit.contracts import Briefing, RunContext
+from opencognit.db import Database
+from opencognit.engine.node import Node
+from opencognit.errors import AdapterFailed, AdapterUnavailable
+from opencognit.states import GoalState, RunState, TaskState
+from opencognit.testing import Script, ScriptedAdapter, until
+from opencognit.work import flow, goals, roster, runs
+from tests.conftest import MakeHome
+from tests.integration import company
+
+EXPERT = 'adapter = "bash"\nskills = ["{skill}"]\n[adapter_config]\ncommand = "true"\n'
+AGENTS = {
+    "ceo": 'adapter = "ceo"',
+    "ann": EXPERT.format(skill="parsing"),
+    "bob": EXPERT.format(skill="painting"),
+}
+CONFIG = "[runs]\nlease_s = 2\ndrain_s = 0.2\n[heartbeat]\ninterval_s = 0.5\n"
+
+
+@asynccontextmanager
+async def running(db: Database, home: Home, scripted: ScriptedAdapter) -> AsyncIterator[Node]:
+    """A node that works on the home with scripted experts and the real rules CEO; drained at the end."""
+    opened = daemon.Opened(home, db, None)
+    await daemon.sync_agents(opened)
+    node, stop = Node(db, home, registry=scripted.only(CeoAdapter())), asyncio.Event()
+    task = asyncio.create_task(node.run(stop))
+    try:
+        await asyncio.wait({task, asyncio.create_task(node.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        yield node
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.fixture
+def home(make_home: MakeHome) -> Home:
+    return make_home(agents=AGENTS, config=CONFIG)
+
+
+async def _post(db: Database, text: str) -> int:
+    async with db.transaction() as session:
+        return (await goals.post(session, "Ship it", description=text)).id
+
+
+async def _over(db: Database, goal_id: int) -> GoalState:
+    async def state() -> GoalState | None:
+        async with db.transaction() as session:
+            over = await goals.is_over(session, goal_id)
+            return GoalState((await goals.get(session, goal_id)).status) if over else None
+
+    found: GoalState = await until(state)
+    return found
+
+
+async def test_a_goal_goes_from_post_to_report(db: Database, home: Home) -> None:
+    """Plan, two experts, a memory that the second finds in its briefing, the first's result as its input, a report."""
+    scripted = ScriptedAdapter({"ann": "the parser is ready\n[REMEMBER:api] parsing happens in grammar.py", "bob": "painted"})
+    async with running(db, home, scripted):
+        goal_id = await _post(db, "- [ ] parsing of the file\n  - [ ] painting of the parsing tree")
+        assert await _over(db, goal_id) is GoalState.ACHIEVED
+    ann, bob = scripted.briefings
+    assert (ann.agent.name, bob.agent.name) == ("ann", "bob")
+    assert [one.result.strip() for one in bob.inputs] == ["the parser is ready"]
+    assert [memory.content for memory in bob.memories] == ["parsing happens in grammar.py"]
+    async with db.transaction() as session:
+        report = (await goals.get(session, goal_id)).report
+    assert report is not None
+    assert "the parser is ready" in report
+    assert await company.value(db, "SELECT count(*) FROM runs WHERE status = 'running'") == 0
+    assert await company.value(db, "SELECT count(*) FROM wakeups WHERE status IN ('queued', 'claimed')") == 0
+
+
+async def test_a_goal_without_a_checklist_is_one_task(db: Database, home: Home) -> None:
+    """The whole goal is given to whoever fits."""
+    async with running(db, home, ScriptedAdapter()):
+        goal_id = await _post(db, "please do the parsing")
+        assert await _over(db, goal_id) is GoalState.ACHIEVED
+    assert [tuple(row) for row in await company.rows(db, "SELECT title, assignee FROM tasks WHERE kind = 'work'")] == [
+        ("Ship it", "ann")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "run_state", "task_state"),
+    [
+        (AdapterFailed("exit 3"), RunState.FAILED, TaskState.BLOCKED),
+        (AdapterUnavailable("busy"), RunState.FAILED, TaskState.TODO),
+        (ValueError("a bug\0 with NUL \ud800"), RunState.FAILED, TaskState.BLOCKED),
+    ],
+)
+async def test_an_adapter_that_breaks_ends_its_run_and_nothing_else(
+    db: Database, home: Home, error: Exception, run_state: RunState, task_state: TaskState
+) -> None:
+    """The node goes on; run and task say what happened."""
+    async with running(db, home, ScriptedAdapter({"ann": error})):
+        broken = await company.give(db, "ann")
+        fine = await company.give(db, "bob")
+
+        async def both_ended() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE ended_at IS NOT NULL") == 2)
+
+        await until(both_ended)
+    assert await company.value(db, "SELECT status FROM runs WHERE agent = 'ann'") == run_state
+    assert (await company.task(db, broken)).status == task_state
+    assert (await company.task(db, fine)).status == TaskState.DONE
+
+
+def hanging(started: asyncio.Event, ended: asyncio.Event) -> Script:
+    """An agent that works until it is stopped."""
+
+    async def work(_: Briefing, context: RunContext) -> str:
+        await context.log("working\n")
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+        return "never"
+
+    return work
+
+
+async def test_cancelling_a_run_stops_it_and_blocks_its_task(db: Database, home: Home) -> None:
+    """The adapter is stopped at once, not at the next renewal; what it logged is kept."""
+    started, ended = asyncio.Event(), asyncio.Event()
+    async with running(db, home, ScriptedAdapter({"ann": hanging(started, ended)})):
+        task_id = await company.give(db, "ann")
+        await asyncio.wait_for(started.wait(), 10)
+        run_id = await company.value(db, "SELECT execution_run_id FROM tasks")
+        async with db.transaction() as session:
+            await runs.cancel(session, run_id, by="board")
+        await asyncio.wait_for(ended.wait(), 10)
+
+        async def booked() -> bool:
+            return bool(await company.value(db, "SELECT status FROM runs") == RunState.CANCELLED)
+
+        await until(booked)
+    task = await company.task(db, task_id)
+    assert (task.status, task.execution_run_id) == (TaskState.BLOCKED, None)
+    assert await company.value(db, "SELECT chunk FROM run_log") == "working\n"
+
+
+async def test_a_drain_gives_the_work_back_without_an_attempt_used(db: Database, home: Home) -> None:
+    """Stopped by its node: the task is ready, nothing is locked, and the next node's run is attempt 1."""
+    started, ended = asyncio.Event(), asyncio.Event()
+    async with running(db, home, ScriptedAdapter({"ann": hanging(started, ended)})):
+        task_id = await company.give(db, "ann")
+        await asyncio.wait_for(started.wait(), 10)
+    task = await company.task(db, task_id)
+    assert (task.status, task.execution_run_id, task.attempt) == (TaskState.TODO, None, 0)
+    async with running(db, home, ScriptedAdapter()):
+
+        async def done() -> bool:
+            return (await company.task(db, task_id)).status == TaskState.DONE
+
+        await until(done)
+    assert (await company.task(db, task_id)).attempt == 1
+
+
+async def test_a_run_that_was_taken_over_is_stopped_and_books_nothing(db: Database, home: Home) -> None:
+    """The node finds at its next renewal that the run is another's, kills the adapter, and writes nothing."""
+    started, ended = asyncio.Event(), asyncio.Event()
+    async with running(db, home, ScriptedAdapter({"ann": hanging(started, ended)})):
+        await company.give(db, "ann")
+        await asyncio.wait_for(started.wait(), 10)
+        async with db.transaction() as session:
+            await roster.pause(session, "ann", by="board")
+        from sqlalchemy import text
+
+        async with db.transaction() as session:
+            await session.execute(text("UPDATE runs SET node_id = 'other', token = nextval('fencing_token')"))
+        await asyncio.wait_for(ended.wait(), 10)
+    assert await company.value(db, "SELECT count(*) FROM comments") == 0
+
+
+async def test_two_comments_during_a_run_give_one_more_run_that_sees_both(db: Database, home: Home) -> None:
+    """Events during a run wait for its end; one further run has them all, though the first completed the task."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def first_waits(briefing: Briefing, _: RunContext) -> str:
+        started.set()
+        await release.wait()
+        return f"run with {len(briefing.comments)} comments"
+
+    scripted = ScriptedAdapter({"ann": first_waits})
+    async with running(db, home, scripted):
+        task_id = await company.give(db, "ann")
+        await asyncio.wait_for(started.wait(), 10)
+        for words in ("one", "two"):
+            async with db.transaction() as session:
+                await flow.comment(session, task_id, words, by="board")
+        release.set()
+
+        async def two_runs() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE status = 'succeeded'") == 2)
+
+        await until(two_runs)
+    seen = [[comment.text for comment in briefing.comments] for briefing in scripted.briefings]
+    assert seen[0] == []
+    assert seen[1][:2] == ["one", "two"]
+    task = await company.task(db, task_id)
+    assert (task.status, task.result) == (TaskState.DONE, "run with 0 comments")
+
+
+async def test_a_real_bash_agent_gets_its_briefing_and_nothing_of_the_daemons_secrets(
+    db: Database, make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child sees the contract's variables only; its stdout is the task's result."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    agents = {"ceo": 'adapter = "ceo"', "ann": 'adapter = "bash"\n[adapter_config]\ncommand = "env | sort; cat > /dev/null"\n'}
+    home = make_home(agents=agents, config=CONFIG)
+    opened = daemon.Opened(home, db, None)
+    await daemon.sync_agents(opened)
+    stop = asyncio.Event()
+    node = asyncio.create_task(Node(db, home).run(stop))
+    task_id = await company.give(db, "ann")
+
+    async def done() -> bool:
+        return (await company.task(db, task_id)).status == TaskState.DONE
+
+    await until(done)
+    stop.set()
+    await node
+    shown = (await company.task(db, task_id)).result or ""
+    names = {line.partition("=")[0] for line in shown.splitlines() if "=" in line}
+    assert "sk-secret" not in shown
+    allowed = {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert {name for name in names if not name.startswith("OPENCOGNIT_")} <= allowed
+    assert {"OPENCOGNIT_RUN_ID", "OPENCOGNIT_TASK_ID", "OPENCOGNIT_AGENT", "OPENCOGNIT_WORKSPACE", "OPENCOGNIT_BRIEFING"} <= names
+    assert "bash" in adapters.names()
+    assert json.loads(json.dumps(shown))
