@@ -21,7 +21,7 @@ from opencognit.config import Home
 from opencognit.db import Database, check_server, upgrade
 from opencognit.engine.node import Node
 from opencognit.errors import ConfigError, HomeInUse, OpenCognitError
-from opencognit.work import roster
+from opencognit.work import roster, routines
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +69,10 @@ def _dsn(holding: postgres.Holding | None) -> str:
 async def sync_agents(company: Opened) -> list[str]:
     """Make the database agree with `agents/*.toml`; raises ConfigError and changes nothing when a file is wrong."""
     specs = load_agents(company.home.root, known_adapters=adapters.names())
+    config = company.home.config
     async with company.db.transaction() as session:
-        return await roster.sync(session, specs, interval_s=company.home.config.heartbeat.interval_s)
+        await routines.sync(session, config.routines, timezone=config.company.timezone)
+        return await roster.sync(session, specs, interval_s=config.heartbeat.interval_s)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class InvalidInput(UsageError):
     """An argument or a field has an impossible value; `field` names it."""
 
     def __init__(self, field: str, message: str) -> None:
-        self.field = field
+        self.field, self.problem = field, message
         super().__init__(f"{field}: {message}")
 
 

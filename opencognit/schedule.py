@@ -37,7 +37,7 @@ class Schedule:
     def __init__(self, cron: str, zone: str) -> None:
         fields = cron.split()
         if len(fields) != len(FIELDS):
-            raise InvalidInput("cron", f"{cron!r} has {len(fields)} fields, it needs five: minute hour day month weekday")
+            raise InvalidInput("cron", f"{cron!r} has {len(fields)} fields, not the five fields minute hour day month weekday")
         if fields[2] != "*" and fields[4] != "*":
             raise InvalidInput("cron", f"{cron!r} names both days and weekdays: leave one of them `*`, or write two routines")
         try:

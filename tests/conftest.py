@@ -32,7 +32,7 @@ def template(server: str) -> str:
     """The name of a database at this version's schema, from which others are copied."""
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute("CREATE DATABASE template_opencognit")
-    upgrade(_sibling(server, "template_opencognit"))
+    upgrade(sibling(server, "template_opencognit"))
     return "template_opencognit"
 
 
@@ -42,7 +42,7 @@ def database_url(server: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _sibling(server, name)
+    yield sibling(server, name)
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -79,5 +79,5 @@ def _without_overrides() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OPENCOGNIT_")}
 
 
-def _sibling(url: str, database: str) -> str:
+def sibling(url: str, database: str) -> str:
     return re.sub(r"/opencognit\?", f"/{database}?", url)

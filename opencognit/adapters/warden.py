@@ -1,19 +1,21 @@
 """The warden: a tiny helper process per node that outlives a `kill -9` of it, and then ends what the node had started.
 
 Owns the registry of running process groups on both sides of one pipe. The node writes `+ pgid run_id started` and
-`- pgid`; the end of the file means that the node is gone. Standard library only: the helper must start in milliseconds
+`- pgid`; the end of the file means that the node is gone, and a deadline `~ seconds` that passes without a later one that
+it is frozen: in both cases another node may soon do its work. Standard library only: the helper must start in milliseconds
 and stay small. A fork without exec of the node would keep its pipe open: let nothing fork so while a warden runs.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +34,7 @@ class Warden:
         self._groups: dict[int, str] = {}
         self._helper: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._deadline = ""
         self._stopping = threading.Event()
         self._on_death = on_death
 
@@ -72,6 +75,12 @@ class Warden:
             if self._groups.pop(pgid, None) is not None:
                 self._tell(f"- {pgid}\n")
 
+    def keep_until(self, deadline: float) -> None:
+        """Let the groups live until `deadline` (time.monotonic()) unless a later one comes: a frozen node loses them then."""
+        with self._lock:
+            self._deadline = f"~ {deadline:.6f}\n"
+            self._tell(self._deadline)
+
     def _tell(self, text: str) -> None:
         """Write to the helper. One that is dead or does not read is killed: its replacement is told everything."""
         if self._pipe < 0:
@@ -109,7 +118,7 @@ class Warden:
                 raise
             finally:
                 os.close(theirs)
-            self._tell("".join([f"= {orphans.NODE_MARK}\n", *self._groups.values()]))
+            self._tell("".join([f"= {orphans.NODE_MARK}\n", *self._groups.values(), self._deadline]))
             if self._pipe >= 0:
                 os.set_blocking(self._pipe, False)
         threading.Thread(target=self._replace_when_dead, args=(helper,), name="warden-watch", daemon=True).start()
@@ -131,30 +140,62 @@ class Warden:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def watch(lines: Iterable[bytes]) -> None:
-    """Be the helper: follow `lines` to their end, then kill every group still registered and all that carries the mark."""
-    groups: dict[int, int] = {}
-    mark = ""
-    for line in lines:
+class Watch:
+    """The helper's end: what is registered, and until when the node may go on without a word."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, int] = {}
+        self._mark = ""
+        self.deadline: float | None = None
+
+    def hear(self, line: bytes) -> None:
         match line.decode(errors="replace").split():
             case ["=", mark]:
-                pass
+                self._mark = mark
             case ["+", group, _run_id, start] if group.isdigit() and start.isdigit():
-                groups[int(group)] = int(start)
+                self._groups[int(group)] = int(start)
             case ["-", group] if group.isdigit():
-                groups.pop(int(group), None)
-    for pgid, started in groups.items():
-        if orphans.started_at(pgid) in (None, started) or not started:
-            orphans.kill_group(pgid)
-    if mark:
-        orphans.sweep(mark, patience_s=GOODBYE_S - 1)
+                self._groups.pop(int(group), None)
+            case ["~", until]:
+                with suppress(ValueError):
+                    self.deadline = float(until)
+
+    def left_s(self) -> float | None:
+        """Seconds until the deadline, None without one."""
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+
+    def end_all(self) -> None:
+        """Kill every group still registered and all that carries the node's mark."""
+        self.deadline = None
+        for pgid, started in self._groups.items():
+            if orphans.started_at(pgid) in (None, started) or not started:
+                orphans.kill_group(pgid)
+        self._groups.clear()
+        if self._mark:
+            orphans.sweep(self._mark, patience_s=GOODBYE_S - 1)
+
+
+def follow(descriptor: int) -> None:
+    """Follow the node's lines to their end, then end all; end all as well when a deadline passes in silence."""
+    watch, rest = Watch(), b""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], watch.left_s())
+        if not ready:
+            watch.end_all()
+            continue
+        read = os.read(descriptor, 65536)
+        if not read:
+            break
+        *lines, rest = (rest + read).split(b"\n")
+        for line in lines:
+            watch.hear(line)
+    watch.end_all()
 
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    with open(0, "rb") as pipe:
-        watch(pipe)
+    follow(0)
 
 
 if __name__ == "__main__":

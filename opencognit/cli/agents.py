@@ -82,8 +82,8 @@ async def show(company: Opened, name: Name, as_json: Json = False) -> None:
         ("file", f"agents/{agent.name}.toml" if agent.present else f"agents/{agent.name}.toml is gone or not enabled"),
     ]
     output.fields(f"{agent.name}: {shape['display_name']}", pairs)
-    output.heading("Open tasks")
-    output.table(("id", "status", "title"), ((str(one.id), one.status, one.title) for one in has), empty="no open tasks")
+    rows = ((str(one.id), one.status, one.title) for one in has)
+    output.section("Open tasks", ("id", "status", "title"), rows, empty="none")
 
 
 @app.command()

@@ -81,16 +81,12 @@ def _show_status(company: Opened, document: dict[str, Any], as_json: bool, watch
         ("home", str(company.home.root)),
     ]
     output.fields(document["company"], pairs)
-    output.heading("Running")
     rows = ((one["id"], one["agent"], one["task_id"], one["reason"]) for one in document["running"])
-    output.table(("run", "agent", "task", "why"), rows, empty="nothing runs")
-    output.heading("Goals")
+    output.section("Running", ("run", "agent", "task", "why"), rows, empty="nothing runs")
     rows = ((one["id"], one["status"], one["title"], one["reason"]) for one in document["goals"])
-    output.table(("goal", "status", "title", "why"), rows, empty="no open goals")
-    if document["approvals"]:
-        output.heading("Asked of the board")
-        rows = ((one["id"], one["kind"], one["asked_by"], one["question"]) for one in document["approvals"])
-        output.table(("id", "kind", "asked by", "question"), rows, empty="")
+    output.section("Goals", ("goal", "status", "title", "why"), rows, empty="no open goals")
+    rows = ((one["id"], one["kind"], one["asked_by"], one["question"]) for one in document["approvals"])
+    output.section("Asked of the board", ("id", "kind", "asked by", "question"), rows, empty="nothing")
 
 
 @opens_company

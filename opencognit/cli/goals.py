@@ -172,18 +172,15 @@ def _print_goal(company: Opened, goal: Goal, spent: str) -> None:
 
 
 def _print_tasks(tasks: Sequence[Task]) -> None:
-    output.heading("Tasks")
     head = ("id", "kind", "status", "assignee", "title", "reason")
-    output.table(
-        head, ((str(one.id), one.kind, one.status, one.assignee, one.title, one.reason) for one in tasks), empty="no tasks yet"
-    )
+    rows = ((str(one.id), one.kind, one.status, one.assignee, one.title, one.reason) for one in tasks)
+    output.section("Tasks", head, rows, empty="none yet")
 
 
 def _print_questions(asked: Sequence[Approval]) -> None:
     if asked:
-        output.heading("Questions to the board")
         rows = ((str(one.id), one.question, _options(one)) for one in asked)
-        output.table(("id", "question", "options"), rows, empty="")
+        output.section("Questions to the board", ("id", "question", "options"), rows, empty="none")
 
 
 def _options(approval: Approval) -> str:

@@ -25,6 +25,8 @@ Cell = str | None
 NONE = "-"
 """How nothing is shown."""
 LINE_LIMIT = 500
+SHORT = 12
+"""Columns up to so wide are not cut on a narrow terminal."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _STYLES: Mapping[str, str] = {
@@ -99,14 +101,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) ->
         write(_aligned([[name.upper() for name in head], *cells]))
         return
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in head:
-        shown.add_column(name, no_wrap=True, overflow="ellipsis")
+    for column, name in enumerate(head):
+        # rich narrows columns that may wrap first: what is short stays whole. No cell wraps all the same.
+        short = max(cell_len(row[column]) for row in cells) <= SHORT
+        shown.add_column(name, no_wrap=short, overflow="ellipsis")
     for row in cells:
-        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        shown.add_row(*(Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row))
     console.print(shown)
 
 
@@ -140,6 +145,16 @@ def marked(word: str, text: str) -> None:
     from rich.text import Text
 
     console.print(Text.assemble((word, _STYLES.get(word.strip(), "")), text), soft_wrap=True)
+
+
+def section(title: str, head: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
+    """Print a part of an answer: its heading, then its table, or `empty` in its place."""
+    heading(title)
+    listed = list(rows)
+    if listed:
+        table(head, listed, empty=empty)
+    else:
+        write(empty)
 
 
 def heading(text: str) -> None:

@@ -8,10 +8,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from opencognit import __version__, daemon, logs
 from opencognit import demo as demo_company

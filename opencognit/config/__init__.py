@@ -4,6 +4,16 @@ Never writes, and knows neither agents nor the database: a `Home` is paths and c
 """
 
 from opencognit.config.home import Home, find_home, load_config, open_home
-from opencognit.config.sections import AdapterSettings, Config, ModelAdapterSettings, Routine
+from opencognit.config.sections import AdapterSettings, Config, ModelAdapterSettings, Retry, Routine
 
-__all__ = ["AdapterSettings", "Config", "Home", "ModelAdapterSettings", "Routine", "find_home", "load_config", "open_home"]
+__all__ = [
+    "AdapterSettings",
+    "Config",
+    "Home",
+    "ModelAdapterSettings",
+    "Retry",
+    "Routine",
+    "find_home",
+    "load_config",
+    "open_home",
+]

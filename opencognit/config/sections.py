@@ -14,14 +14,17 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from opencognit.config.fields import Count, Days, EnvName, Language, Line, Name, Seconds, Section, Text, Url, Usd, check_zone
 from opencognit.config.problems import AtKey, Source, found
-from opencognit.errors import ConfigError
+from opencognit.errors import ConfigError, InvalidInput
+from opencognit.schedule import Schedule
 
 Tier = Literal["verified", "observed", "asserted"]
 
 
 def _check_cron(value: str) -> str:
-    if len(value.split()) != 5:
-        raise ValueError(f"{found(value)} is not five fields: minute hour day month weekday, such as '0 9 * * 1-5'")
+    try:
+        Schedule(value, "UTC")
+    except InvalidInput as error:
+        raise ValueError(f"{error.problem}, such as '0 9 * * 1-5'") from error
     return " ".join(value.split())
 
 
@@ -81,6 +84,7 @@ class Runs(Section):
 
 class Retry(Section):
     delays_s: Annotated[tuple[Seconds, ...], Field(strict=False, max_length=20)] = (300, 900, 2700)
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 
 class Critic(Section):
@@ -181,6 +185,7 @@ class Routine(Section):
     title: Line
     description: Annotated[str, Field(max_length=1_000_000)] = ""
     catch_up: Literal["none", "one", "all"] = "one"
+    overlap: Literal["skip", "queue"] = "skip"
 
 
 _HEARTBEAT_HINT = "to wake an agent only by events, set heartbeat_interval_s = 0 in its file under agents/"

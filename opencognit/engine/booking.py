@@ -6,19 +6,20 @@ together. A second call for the same claim changes nothing: a commit whose answe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
 from dataclasses import dataclass, field
 
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import brain, events
+from opencognit.config import Retry
 from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, Viewer
 from opencognit.errors import OpenCognitError
 from opencognit.events import SYSTEM, Happened
 from opencognit.models import Run, Task
 from opencognit.states import CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
-from opencognit.work import flow, locks, planning, roster, runs, tasks, wakeups
+from opencognit.work import escalation, flow, locks, planning, roster, runs, tasks, wakeups
 from opencognit.work.planning import Answering
 from opencognit.work.wakeups import Claimed
 
@@ -46,13 +47,13 @@ class Outcome:
     cancelled_by: str = SYSTEM
 
 
-async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, delays_s: Sequence[float]) -> None:
+async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, retry: Retry) -> None:
     """Make the run's end true. Raises StaleToken when another has taken the run over: then nothing is written."""
     if await locks.was_booked(session, claimed.run_id, claimed.token):
         return
     task = await tasks.locked(session, claimed.task_id) if claimed.task_id is not None else None
     run = await locks.fence(session, claimed.run_id, claimed.token)
-    answering = Answering(run.id, await roster.get(session, run.agent), task)
+    answering = Answering(run.id, await roster.get(session, run.agent), task, run.depth)
     if outcome.status is RunState.SUCCEEDED:
         await _remember(session, task, answering, outcome)
         await planning.apply(session, answering, outcome.answer.actions)
@@ -64,7 +65,7 @@ async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, del
     await wakeups.close(session, run.id, outcome.status.value)
     if task is not None:
         await _comment(session, run, task, outcome)
-        await _conclude(session, run, task, outcome, answering, delays_s)
+        await _conclude(session, run, task, outcome, answering, retry)
     elif outcome.cancel is CancelMode.DRAIN:
         await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node stopped", depth=run.depth)
 
@@ -114,9 +115,7 @@ async def _comment(session: AsyncSession, run: Run, task: Task, outcome: Outcome
         await tasks.add_comment(session, task, SYSTEM, said, run_id=run.id)
 
 
-async def _conclude(
-    session: AsyncSession, run: Run, task: Task, outcome: Outcome, answering: Answering, delays_s: Sequence[float]
-) -> None:
+async def _conclude(session: AsyncSession, run: Run, task: Task, outcome: Outcome, answering: Answering, retry: Retry) -> None:
     """Release the lock and move the task on, in one flush."""
     locks.clear(task)
     if outcome.status is RunState.SUCCEEDED:
@@ -124,22 +123,24 @@ async def _conclude(
     elif outcome.status is RunState.CANCELLED:
         await _cancelled(session, run, task, outcome)
     elif run.resumes_status is not None:
-        await session.flush()
+        await _changed_nothing(session, task)
     else:
-        await _failed(session, run, task, outcome, delays_s)
+        await _failed(session, run, task, outcome, retry)
 
 
 async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outcome, answering: Answering) -> None:
     actor = run.agent
     resumed = run.resumes_status is not None
     task.failures = task.lost = 0
+    if not resumed or answering.blocked is not None or answering.completed is not None:
+        task.stale_runs = 0
     if answering.blocked is not None:
         await flow.move(session, task, TaskState.BLOCKED, reason=answering.blocked, actor=actor, cause_run_id=run.id)
     elif answering.completed is not None or not (resumed or answering.asked or answering.children):
         task.result = answering.completed or outcome.answer.text
         await flow.move(session, task, TaskState.DONE, actor=actor, cause_run_id=run.id)
     elif resumed:
-        await session.flush()
+        await _changed_nothing(session, task)
     elif answering.asked:
         await flow.move(session, task, TaskState.BLOCKED, reason="waits for the board's answer", actor=actor, cause_run_id=run.id)
     else:
@@ -182,16 +183,28 @@ async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, dela
     )
 
 
-async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome, delays_s: Sequence[float]) -> None:
-    """Try again later while the adapter thinks it helps and attempts are left; else block, saying why."""
+async def _changed_nothing(session: AsyncSession, task: Task) -> None:
+    """Count a run on an ended task that left it as it was; enough of them in a row stop, and the board is told once."""
+    task.stale_runs += 1
+    await session.flush()
+    if task.stale_runs == flow.STALE_LIMIT:
+        await wakeups.skip(session, task.id, f"{task.stale_runs} runs changed nothing", talk=True)
+        await escalation.escalate(session, task, f"{task.stale_runs} runs in a row changed nothing on it.")
+
+
+async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome, retry: Retry) -> None:
+    """Try again later while the adapter thinks it helps and attempts are left; else block and escalate, saying why."""
     task.failures += 1
     error = (outcome.error or "no reason given")[-REASON_CHARS:]
-    if outcome.retryable and task.failures <= len(delays_s):
-        delay_s = max(delays_s[task.failures - 1], outcome.retry_after_s or 0.0)
+    if outcome.retryable and task.failures <= len(retry.delays_s):
+        waiting_s = retry.delays_s[task.failures - 1] * (1 + retry.jitter * random.random())
+        delay_s = max(waiting_s, outcome.retry_after_s or 0.0)
         note = f"attempt {task.attempt} failed: {error}; again in {delay_s / 60:.0f} min"
         await _again(session, run, task, note, delay_s=delay_s)
         return
     await flow.move(session, task, TaskState.BLOCKED, reason=error, actor=run.agent, cause_run_id=run.id)
+    if outcome.retryable:
+        await escalation.escalate(session, task, f"{task.failures} attempts failed.")
 
 
 async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
@@ -215,6 +228,7 @@ async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
     if task.lost >= LOST_LIMIT and run.resumes_status is None:
         reason = f"{task.lost} runs were lost with their nodes: see `run list --task {task.id}`, then `task retry {task.id}`"
         await flow.move(session, task, TaskState.BLOCKED, reason=reason)
+        await escalation.escalate(session, task, reason)
     else:
         await _again(session, run, task, f"run {run.id} was lost with its node")
     return True

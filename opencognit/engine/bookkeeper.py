@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from opencognit.config import Retry
 from opencognit.db import Database
 from opencognit.engine import booking
 from opencognit.engine.booking import Outcome
@@ -34,8 +35,8 @@ class _Entry:
 class Bookkeeper:
     """Owns the order of bookings of one node; `keep` must run while anything is booked."""
 
-    def __init__(self, db: Database, *, delays_s: Sequence[float]) -> None:
-        self._db, self._delays_s = db, delays_s
+    def __init__(self, db: Database, *, retry: Retry) -> None:
+        self._db, self._retry = db, retry
         self._waiting: asyncio.Queue[_Entry] = asyncio.Queue()
 
     async def book(self, claimed: Claimed, outcome: Outcome) -> None:
@@ -45,9 +46,7 @@ class Bookkeeper:
             self._waiting.put_nowait(entry)
             if await entry.booked:
                 return
-        await self._db.retrying(
-            lambda session: booking.book(session, claimed, outcome, delays_s=self._delays_s), timeout_s=BOOKING_S
-        )
+        await self._db.retrying(lambda session: booking.book(session, claimed, outcome, retry=self._retry), timeout_s=BOOKING_S)
 
     async def keep(self) -> None:
         """Book what comes in until cancelled."""

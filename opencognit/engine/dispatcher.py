@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,9 +23,19 @@ class Dispatcher:
     """Owns the node's active runs."""
 
     def __init__(
-        self, db: Database, runner: Runner, group: asyncio.TaskGroup, node_id: str, *, capacity: int, lease_s: float, ttl_s: float
+        self,
+        db: Database,
+        runner: Runner,
+        group: asyncio.TaskGroup,
+        node_id: str,
+        *,
+        capacity: int,
+        lease_s: float,
+        ttl_s: float,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self._db, self._runner, self._group, self._node_id = db, runner, group, node_id
+        self._limits = limits or {}
         self._capacity, self._lease_s, self._ttl_s = capacity, lease_s, ttl_s
         self.active: dict[int, Active] = {}
         self._woken = asyncio.Event()
@@ -60,7 +70,9 @@ class Dispatcher:
         if room < 1:
             return POLL_S
         async with self._db.transaction() as session:
-            claimed = await wakeups.claim(session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s)
+            claimed = await wakeups.claim(
+                session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s, limits=self._limits
+            )
             due_s = None if claimed else await wakeups.seconds_to_next(session)
         for one in claimed:
             self._start(Active(one))

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from opencognit.db import Database
 from opencognit.engine import booking
 from opencognit.errors import OpenCognitError
-from opencognit.work import locks, wakeups
+from opencognit.work import locks, routines, wakeups
 
 log = structlog.get_logger(__name__)
 
@@ -61,10 +61,16 @@ async def beat(db: Database) -> None:
         await wakeups.beat(session)
 
 
-async def reap(db: Database) -> int:
+async def fire(db: Database) -> None:
+    """Fire the routines that are due."""
+    async with db.transaction() as session:
+        await routines.tick(session)
+
+
+async def reap(db: Database, *, grace_s: float = 0.0) -> int:
     """Take over lapsed runs, each in a transaction of its own; return how many."""
     async with db.transaction() as session:
-        found = await locks.lapsed(session)
+        found = await locks.lapsed(session, grace_s=grace_s)
     count = 0
     for lost in found:
         async with db.transaction() as session:

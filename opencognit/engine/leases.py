@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from opencognit.adapters.warden import Warden
 from opencognit.db import Database
 from opencognit.engine.runner import Active
 from opencognit.errors import OpenCognitError
@@ -22,11 +23,15 @@ class Leases:
     """Renews all of a node's leases in one statement.
 
     The database fences rows, not processes: what it cannot fence is killed here, by the monotonic clock, a margin before
-    the lease may have run out on the server. Nobody else starts a run before that.
+    the lease may have run out on the server. Nobody else starts a run before that. A node that is frozen or whose loop is
+    blocked cannot do that either: its warden does.
     """
 
-    def __init__(self, db: Database, node_id: str, active: Mapping[int, Active], *, lease_s: float, capacity: int) -> None:
+    def __init__(
+        self, db: Database, node_id: str, active: Mapping[int, Active], warden: Warden, *, lease_s: float, capacity: int
+    ) -> None:
         self._db, self._node_id, self._active, self._capacity = db, node_id, active, capacity
+        self._warden = warden
         self._lease_s = lease_s
         self.every_s = lease_s * 7 / 30
         self._margin_s = max(lease_s * 0.1, 0.2)
@@ -45,6 +50,7 @@ class Leases:
                 async with asyncio.timeout(self.every_s):
                     await self.renew()
                 self._renewed_at = started
+                self._warden.keep_until(started + self._lease_s - self._margin_s)
             except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
                 log.warning("lease.not_renewed", error=str(error)[:200], runs=len(self._active))
             self._asked.clear()
@@ -67,6 +73,10 @@ class Leases:
                     active.stop(None, "another node took it over")
             elif (mode := kept[run_id]) is not None:
                 active.stop(mode[0], mode[1])
+
+    def valid(self) -> bool:
+        """Return whether the node's leases are surely alive, so that nobody else runs what it runs."""
+        return asyncio.get_running_loop().time() < self._renewed_at + self._lease_s - self._margin_s
 
     async def guard(self) -> None:
         """Kill every run of this node when its lease may be over, until cancelled."""

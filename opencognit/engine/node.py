@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from opencognit import adapters
 from opencognit.adapters.warden import Warden
-from opencognit.config import Home
+from opencognit.config import Config, Home
 from opencognit.db import Database, Listener
 from opencognit.engine import heartbeat
 from opencognit.engine.bookkeeper import Bookkeeper
@@ -27,6 +27,7 @@ from opencognit.work import locks
 log = structlog.get_logger(__name__)
 
 REAP_S = 5.0
+ROUTINES_S = 5.0
 
 
 class Node:
@@ -44,7 +45,7 @@ class Node:
         warden = Warden()
         await asyncio.to_thread(warden.start)
         trust = {name: Trust(tier) for name, tier in config.brain.trust.items()}
-        bookkeeper = Bookkeeper(self._db, delays_s=config.retry.delays_s)
+        bookkeeper = Bookkeeper(self._db, retry=config.retry)
         runner = Runner(self._db, self._home, warden, bookkeeper, trust=trust, registry=self._registry)
         beats = Heartbeat()
         try:
@@ -57,8 +58,10 @@ class Node:
                     capacity=self.capacity,
                     lease_s=config.runs.lease_s,
                     ttl_s=config.locks.ttl_s,
+                    limits=_limits(config),
                 )
-                leases = Leases(self._db, self.id, dispatcher.active, lease_s=config.runs.lease_s, capacity=self.capacity)
+                leases = Leases(self._db, self.id, dispatcher.active, warden, lease_s=config.runs.lease_s, capacity=self.capacity)
+                runner.lease_valid = leases.valid
                 listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
                 await leases.renew()
                 self._schedule(beats, config.heartbeat.interval_s)
@@ -87,9 +90,13 @@ class Node:
             await heartbeat.beat(self._db)
 
         async def reap() -> None:
-            await heartbeat.reap(self._db)
+            await heartbeat.reap(self._db, grace_s=self._home.config.runs.lease_s)
+
+        async def fire() -> None:
+            await heartbeat.fire(self._db)
 
         beats.every(interval_s, "heartbeat", beat)
+        beats.every(ROUTINES_S, "routines", fire)
         beats.every(min(REAP_S, self._home.config.runs.lease_s / 2), "reaper", reap)
         beats.start()
 
@@ -112,6 +119,12 @@ class Node:
         except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
             log.warning("node.not_signed_off", error=str(error)[:200])
         log.info("node.stopped", node=self.id)
+
+
+def _limits(config: Config) -> dict[str, int]:
+    """The adapters whose runs are limited over all nodes, by the name that agents' files use."""
+    settings = config.adapters.model_dump()
+    return {name.replace("_", "-"): one["capacity"] for name, one in settings.items() if one.get("capacity") is not None}
 
 
 def _heard(payload: str, dispatcher: Dispatcher, leases: Leases) -> None:

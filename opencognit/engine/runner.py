@@ -79,6 +79,7 @@ class Runner:
         self._db, self._home, self._warden, self._bookkeeper = db, home, warden, bookkeeper
         self._trust = trust or {}
         self._registry = registry
+        self.lease_valid: Callable[[], bool] = lambda: True
 
     async def run_once(self, active: Active) -> None:
         """Run what was claimed and book its end; never raises but for cancellation of a lost run."""
@@ -87,6 +88,8 @@ class Runner:
         with structlog.contextvars.bound_contextvars(run_id=claimed.run_id, task_id=claimed.task_id, agent=claimed.agent):
             outcome = await self._outcome(active)
             active.finished = True
+            if outcome is not None and outcome.status is not RunState.SUCCEEDED and not self.lease_valid():
+                outcome = None  # it failed because it was killed when the lease ran out: that is nobody's failure
             if outcome is None:
                 log.warning("run.abandoned", reason="the lease is gone: nothing is booked")
                 return

@@ -18,6 +18,9 @@ from opencognit.work import flow, tasks, wakeups
 HIRE, ASSIGN, SKIP = "hire", "assign", "skip"
 UNASSIGNED_OPTIONS = (HIRE, ASSIGN, SKIP)
 """The options of a question about a task that nobody can do; deciding it acts on the task."""
+RETRY, CANCEL = "retry", "cancel"
+STUCK_OPTIONS = (RETRY, ASSIGN, CANCEL)
+"""The options of a question about a task that cannot go on by itself; deciding it acts on the task."""
 
 
 async def ask(
@@ -76,7 +79,8 @@ async def approve(
     """Decide for yes, or for `option`: its number from 1, or its text. A question with options needs one."""
     approval, task = await _pending(session, ident)
     chosen = _choose(approval, option)
-    if task is not None and chosen == ASSIGN and approval.options == list(UNASSIGNED_OPTIONS) and not (note or "").strip():
+    acts = approval.options in (list(UNASSIGNED_OPTIONS), list(STUCK_OPTIONS))
+    if task is not None and chosen == ASSIGN and acts and not (note or "").strip():
         raise InvalidInput(
             "--note", f"name the agent that is to get task {task.id}: `approval approve {approval.id} ... --note AGENT`"
         )
@@ -140,7 +144,20 @@ async def _act(session: AsyncSession, approval: Approval, task: Task, chosen: st
             await session.flush()
             await flow.settle_goal(session, task.goal_id) if task.goal_id is not None else None
         return
+    if approval.options == list(STUCK_OPTIONS):
+        await _unstick(session, task, chosen, note, by)
+        return
     await _answer(session, approval, task, chosen, note, by)
+
+
+async def _unstick(session: AsyncSession, task: Task, chosen: str | None, note: str, by: str) -> None:
+    task.stale_runs = 0
+    if chosen == ASSIGN:
+        await flow.assign(session, task.id, note, by=by)
+    elif chosen == CANCEL:
+        await flow.cancel(session, task.id, by=by)
+    elif task.status == TaskState.BLOCKED:
+        await flow.retry(session, task.id, by=by)
 
 
 async def _answer(session: AsyncSession, approval: Approval, task: Task, chosen: str | None, note: str, by: str) -> None:

@@ -53,7 +53,8 @@ WITH given AS (
     FROM mine m WHERE r.id = m.id
   RETURNING r.id, r.agent, r.task_id
 ), done AS (
-  UPDATE tasks t SET status = 'done', result = m.said, failures = 0, lost = 0, ended_at = now(), updated_at = now(),
+  UPDATE tasks t SET status = 'done', result = m.said, failures = 0, lost = 0, stale_runs = 0, ended_at = now(),
+         updated_at = now(),
          execution_run_id = NULL, execution_agent_key = NULL, execution_locked_at = NULL, lock_expires_at = NULL
     FROM mine m WHERE t.id = m.task_id
   RETURNING t.id, t.title, t.goal_id, t.parent_id, t.kind, t.reason, m.agent

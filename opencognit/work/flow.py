@@ -30,6 +30,11 @@ from opencognit.states import (
 )
 from opencognit.work import locks, roster, tasks, wakeups
 
+STALE_LIMIT = 5
+"""So many runs in a row that change nothing on a task are enough: then only the board wakes its agent again."""
+CAUSE_LIMIT = 10
+"""So many agents in a row may be woken by each other's words; then the board has to want it."""
+
 READY = text("""
 -- Everything before it has ended, and so have its children.
 SELECT NOT EXISTS (SELECT 1 FROM task_dependencies d JOIN tasks b ON b.id = d.after_id
@@ -51,7 +56,6 @@ async def settle_in(session: AsyncSession, task: Task, source: WakeupSource, *, 
         by=by,
         priority=Priority(task.priority),
         cause_run_id=cause_run_id,
-        depth=task.depth,
     )
     return True
 
@@ -210,7 +214,8 @@ async def assign(session: AsyncSession, ident: str | int, agent: str, *, by: str
     task = await tasks.locked(session, ident)
     _refuse_running(task, "assigned")
     await wakeups.skip(session, task.id, f"assigned to {agent}")
-    task.assignee, task.failures, task.lost = agent, 0, 0
+    task.assignee = agent
+    task.failures = task.lost = task.stale_runs = 0
     if task.status in (TaskState.TODO, TaskState.BLOCKED, TaskState.DONE, TaskState.CANCELLED):
         if task.status != TaskState.BLOCKED:
             await tasks.change(session, task, TaskState.TODO, actor=by)
@@ -229,7 +234,7 @@ async def retry(session: AsyncSession, ident: str | int, *, by: str) -> Task:
     _refuse_running(task, "retried")
     if task.status in (TaskState.TODO, TaskState.BACKLOG):
         raise Refused(f"task {str(task.id)!r} is {task.status}: it will run by itself, there is nothing to retry")
-    task.failures, task.lost = 0, 0
+    task.failures = task.lost = task.stale_runs = 0
     reason = f"retried by {by}"
     if task.status in (TaskState.DONE, TaskState.IN_REVIEW):
         await tasks.change(session, task, TaskState.TODO, reason=reason, actor=by)
@@ -257,11 +262,24 @@ async def cancel(session: AsyncSession, ident: str | int, *, by: str, reason: st
     return task
 
 
-async def comment(session: AsyncSession, ident: str | int, text_: str, *, by: str, run_id: int | None = None) -> Task:
-    """Write on a task and wake its assignee, unless that one wrote it or the task still waits for others."""
+def is_worn_out(task: Task, depth: int) -> bool:
+    """Return whether agents' words no longer wake anybody on this task: they went round without changing anything."""
+    return task.stale_runs >= STALE_LIMIT or depth > CAUSE_LIMIT
+
+
+async def comment(
+    session: AsyncSession, ident: str | int, text_: str, *, by: str, run_id: int | None = None, depth: int = 0
+) -> Task:
+    """Write on a task and wake its assignee, unless that one wrote it, the task waits for others, or it is worn out.
+
+    `depth` counts the agents that woke each other up to here; the board's word starts anew.
+    """
     task = await tasks.locked(session, ident)
     await tasks.add_comment(session, task, by, text_, run_id=run_id)
-    if task.assignee is None or task.assignee == by or task.status == TaskState.BACKLOG:
+    if by == BOARD:
+        task.stale_runs = 0
+    if task.assignee is None or task.assignee == by or task.status == TaskState.BACKLOG or is_worn_out(task, depth):
+        await session.flush()
         return task
     if by == BOARD and task.status == TaskState.BLOCKED and task.execution_run_id is None:
         await tasks.change(session, task, TaskState.TODO, reason=f"{by} wrote on it", actor=by)
@@ -276,7 +294,7 @@ async def comment(session: AsyncSession, ident: str | int, text_: str, *, by: st
         note=f"by {by}",
         priority=Priority(task.priority),
         cause_run_id=run_id,
-        depth=task.depth,
+        depth=depth,
     )
     return task
 

@@ -78,11 +78,13 @@ async def seen(session: AsyncSession, node_id: str, *, pid: int, host: str, capa
 
 
 LAPSED = text("""
--- A task's 30 minutes count as well as the node's lease: whichever ends first.
+-- A task's 30 minutes count as well as the node's lease: whichever ends first. After a restart of the server nobody is taken
+-- over for the length of a lease: what finished meanwhile gets the time to be booked.
 SELECT r.id AS run_id, r.agent, r.task_id, t.goal_id
   FROM runs r LEFT JOIN tasks t ON t.id = r.task_id
  WHERE r.status = 'running'
    AND (r.lease_expires_at <= now() OR (t.execution_run_id = r.id AND t.lock_expires_at <= now()))
+   AND clock_timestamp() > pg_postmaster_start_time() + make_interval(secs => :grace_s)
  ORDER BY r.id LIMIT :limit
 """)
 
@@ -96,9 +98,12 @@ RETURNING id
 """)
 
 
-async def lapsed(session: AsyncSession, *, limit: int = 100) -> Sequence[Lost]:
-    """Return runs whose lease or lock has run out. Take each over in a transaction of its own."""
-    return [Lost(**row) for row in (await session.execute(LAPSED, {"limit": limit})).mappings()]
+async def lapsed(session: AsyncSession, *, grace_s: float = 0.0, limit: int = 100) -> Sequence[Lost]:
+    """Return runs whose lease or lock has run out; none until the server is up for `grace_s`.
+
+    Take each over in a transaction of its own.
+    """
+    return [Lost(**row) for row in (await session.execute(LAPSED, {"limit": limit, "grace_s": float(grace_s)})).mappings()]
 
 
 async def take_over(session: AsyncSession, run_id: int, error: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import matching
@@ -26,10 +27,12 @@ from opencognit.contracts import (
 from opencognit.errors import NotFound, OpenCognitError, Refused
 from opencognit.models import Agent, Task
 from opencognit.states import ApprovalKind, Priority, TaskKind, TaskState, WakeupSource
-from opencognit.work import approvals, flow, goals, roster, tasks
+from opencognit.work import approvals, escalation, flow, goals, roster, tasks
 
 TASKS_PER_ANSWER = 200
 SUBTASK_DEPTH = 5
+SUBTASK_ROUNDS = 5
+"""So often a task may be split again after its sub-tasks have ended."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Answering:
     run_id: int
     agent: Agent
     task: Task | None
+    depth: int = 0
     made: list[Task] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     completed: str | None = None
@@ -98,8 +102,12 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
     depth = 0 if answering.is_ceo or own is None else own.depth + 1
     if depth > SUBTASK_DEPTH:
         raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
+    if depth and own is not None and own.attempt > SUBTASK_ROUNDS:
+        raise Refused(f"this task was split {SUBTASK_ROUNDS} times: finish it, or ask the board")
     after = [await _resolve(session, answering, one) for one in action.after]
     assignee, reason = await _who(session, answering, action)
+    if depth and assignee is not None:
+        await _refuse_ring(session, answering, assignee)
     task = await tasks.create(
         session,
         title=action.title.strip()[:TITLE_LIMIT],
@@ -116,6 +124,27 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
     )
     answering.made.append(task)
     await flow.settle_in(session, task, WakeupSource.ASSIGNMENT, by=answering.agent.name, cause_run_id=answering.run_id)
+
+
+ANCESTORS = text("""
+WITH RECURSIVE up AS (
+  SELECT id, parent_id, assignee, status FROM tasks WHERE id = :task_id
+   UNION ALL SELECT t.id, t.parent_id, t.assignee, t.status FROM tasks t JOIN up ON t.id = up.parent_id
+)
+SELECT id FROM up WHERE assignee = :assignee AND status NOT IN ('done', 'cancelled') AND id <> :task_id LIMIT 1
+""")
+
+
+async def _refuse_ring(session: AsyncSession, answering: Answering, assignee: str) -> None:
+    """Work must not be handed back to whoever handed it down: neither can do it, and nobody would be told."""
+    own = answering.task
+    if own is None or assignee == answering.agent.name:
+        return
+    above = (await session.execute(ANCESTORS, {"task_id": own.id, "assignee": assignee})).scalar_one_or_none()
+    if above is not None:
+        raise Refused(
+            f"{assignee} waits for this in task {str(above)!r}: if you cannot do it either, say what is missing to the board"
+        )
 
 
 async def _who(session: AsyncSession, answering: Answering, action: CreateTask) -> tuple[str | None, str]:
@@ -177,7 +206,12 @@ async def _comment(session: AsyncSession, answering: Answering, action: Comment)
     if ident is None:
         raise Refused("this run has no task: name the one to comment on")
     task_id = await _resolve(session, answering, ident)
-    await flow.comment(session, task_id, action.text, by=answering.agent.name, run_id=answering.run_id)
+    depth = answering.depth + 1
+    task = await flow.comment(session, task_id, action.text, by=answering.agent.name, run_id=answering.run_id, depth=depth)
+    if flow.is_worn_out(task, depth) and task.assignee not in (None, answering.agent.name):
+        await escalation.escalate(
+            session, task, f"{answering.agent.name} and {task.assignee} wrote to each other without any result"
+        )
 
 
 async def _ask(session: AsyncSession, answering: Answering, action: AskBoard) -> None:

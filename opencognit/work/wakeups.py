@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.db import notify
+from opencognit.events import BOARD
 from opencognit.models import Wakeup
 from opencognit.states import Priority, WakeupSource, WakeupState
 
@@ -85,12 +87,17 @@ async def request(
     return wakeup_id
 
 
-async def skip(session: AsyncSession, task_id: int, outcome: str) -> None:
-    """Close the queued wakeups of a task that no longer needs a run; what people said stays queued."""
+async def skip(session: AsyncSession, task_id: int, outcome: str, *, talk: bool = False) -> None:
+    """Close the queued wakeups of a task that no longer needs a run.
+
+    What was said stays queued; with `talk` it is just that which is closed, except what the board said.
+    """
+    which = Wakeup.reasons.contains([{"by": BOARD}]).is_(False) if talk else Wakeup.talk.is_(False)
     await session.execute(
         update(Wakeup)
-        .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.talk.is_(False))
+        .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.talk.is_(talk), which)
         .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=outcome)
+        .execution_options(synchronize_session=False)
     )
 
 
@@ -114,15 +121,20 @@ async def seconds_to_next(session: AsyncSession) -> float | None:
 
 CLAIM = text("""
 -- One statement takes wakeups, starts their runs and locks their tasks. Invariants, each held by a unique index and only
--- proposed here: one running run per task (uq_runs_task), at most max_concurrent_runs per agent (uq_runs_agent_slot).
--- A row that another claimer holds is skipped, never waited for; whoever loses an index keeps its wakeup queued.
-WITH due AS (
+-- proposed here: one running run per task (uq_runs_task), at most max_concurrent_runs per agent (uq_runs_agent_slot), at
+-- most its limit per adapter (uq_runs_adapter_slot). A row that another claimer holds is skipped, never waited for;
+-- whoever loses an index keeps its wakeup queued.
+WITH limits AS (
+  SELECT key AS adapter, value::int AS most FROM jsonb_each_text(CAST(:limits AS jsonb))
+), due AS (
   SELECT w.id, w.agent, w.task_id, w.rank, w.depth, w.reasons, w.talk, a.adapter, a.max_concurrent_runs
     FROM wakeups w JOIN agents a ON a.name = w.agent
    WHERE w.status = 'queued' AND w.not_before <= now()
      AND a.status = 'idle' AND a.present
      AND NOT EXISTS (SELECT 1 FROM company WHERE paused)
      AND (SELECT count(*) FROM runs r WHERE r.agent = w.agent AND r.status = 'running') < a.max_concurrent_runs
+     AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.adapter = a.adapter AND l.most <=
+           (SELECT count(*) FROM runs r WHERE r.adapter = l.adapter AND r.status = 'running'))
      AND (w.task_id IS NULL OR EXISTS (
            SELECT 1 FROM tasks t WHERE t.id = w.task_id AND t.execution_run_id IS NULL
               AND (t.status = 'todo' OR (w.talk AND t.status IN ('done', 'in_review', 'blocked', 'cancelled')))))
@@ -134,7 +146,8 @@ WITH due AS (
      AND t.status IN ('todo', 'done', 'in_review', 'blocked', 'cancelled')
      FOR UPDATE SKIP LOCKED
 ), placed AS (
-  SELECT d.id AS wakeup_id, d.agent, d.adapter, d.task_id, d.depth, d.reasons, t.status AS task_status, t.attempt, free.slot
+  SELECT d.id AS wakeup_id, d.agent, d.adapter, d.task_id, d.rank, d.depth, d.reasons, t.status AS task_status, t.attempt,
+         free.slot, row_number() OVER (PARTITION BY d.adapter ORDER BY d.rank, d.id) AS nth_of_adapter
     FROM (SELECT *, row_number() OVER (PARTITION BY agent ORDER BY rank, id) AS nth FROM due) d
     LEFT JOIN free_task t ON t.id = d.task_id
     JOIN LATERAL (
@@ -142,13 +155,22 @@ WITH due AS (
        WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.agent = d.agent AND r.slot = s AND r.status = 'running')
     ) free ON free.nth = d.nth
    WHERE d.task_id IS NULL OR (t.id IS NOT NULL AND (t.status = 'todo' OR d.talk))
+), seated AS (
+  SELECT p.*, seat.adapter_slot
+    FROM placed p LEFT JOIN limits l ON l.adapter = p.adapter
+    LEFT JOIN LATERAL (
+      SELECT s AS adapter_slot, row_number() OVER (ORDER BY s) AS nth FROM generate_series(1, l.most) s
+       WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.adapter = p.adapter AND r.adapter_slot = s AND r.status = 'running')
+    ) seat ON seat.nth = p.nth_of_adapter
+   WHERE l.adapter IS NULL OR seat.adapter_slot IS NOT NULL
 ), started AS (
-  INSERT INTO runs (task_id, agent, adapter, attempt, depth, node_id, slot, token, lease_expires_at, resumes_status, reason)
-  SELECT task_id, agent, adapter, coalesce(attempt, 0) + 1, depth, :node_id, slot, nextval('fencing_token'),
+  INSERT INTO runs (task_id, agent, adapter, attempt, depth, node_id, slot, adapter_slot, token, lease_expires_at,
+                    resumes_status, reason)
+  SELECT task_id, agent, adapter, coalesce(attempt, 0) + 1, depth, :node_id, slot, adapter_slot, nextval('fencing_token'),
          now() + make_interval(secs => :lease_s), nullif(task_status, 'todo'),
          (SELECT string_agg(DISTINCT r->>'source' || coalesce(': ' || nullif(r->>'note', ''), ''), '; ')
             FROM jsonb_array_elements(reasons) r)
-    FROM placed ORDER BY agent, slot  -- one order for all claimers: two batches never wait for each other crosswise
+    FROM seated ORDER BY adapter, agent, slot  -- one order for all claimers: two batches seldom wait for each other crosswise
   ON CONFLICT DO NOTHING
   RETURNING id, task_id, agent, adapter, attempt, depth, slot, token, resumes_status, reason
 ), locked AS (
@@ -159,7 +181,7 @@ WITH due AS (
   RETURNING t.id
 ), claimed AS (
   UPDATE wakeups w SET status = 'claimed', run_id = s.id
-    FROM started s JOIN placed p ON p.agent = s.agent AND p.slot = s.slot
+    FROM started s JOIN seated p ON p.agent = s.agent AND p.slot = s.slot
    WHERE w.id = p.wakeup_id
   RETURNING w.id
 )
@@ -169,15 +191,30 @@ SELECT s.id AS run_id, s.token, s.agent, s.adapter, s.task_id, s.attempt, s.dept
 """)
 
 
-async def claim(session: AsyncSession, node_id: str, *, capacity: int, lease_s: float, ttl_s: float) -> Sequence[Claimed]:
-    """Start up to `capacity` due wakeups as runs of this node: priority first, then age. Commit before running them."""
+async def claim(
+    session: AsyncSession,
+    node_id: str,
+    *,
+    capacity: int,
+    lease_s: float,
+    ttl_s: float,
+    limits: Mapping[str, int] | None = None,
+) -> Sequence[Claimed]:
+    """Start up to `capacity` due wakeups as runs of this node: priority first, then age. Commit before running them.
+
+    `limits` bounds the running runs of an adapter over all nodes; every node must be given the same.
+    """
     if capacity < 1:
         return []
-    rows = (
-        await session.execute(CLAIM, {"node_id": node_id, "capacity": capacity, "lease_s": float(lease_s), "ttl_s": float(ttl_s)})
-    ).mappings()
+    parameters = {
+        "node_id": node_id,
+        "capacity": capacity,
+        "lease_s": float(lease_s),
+        "ttl_s": float(ttl_s),
+        "limits": json.dumps(dict(limits or {})),
+    }
     claimed: list[Claimed] = []
-    for row in rows:
+    for row in (await session.execute(CLAIM, parameters)).mappings():
         fields: dict[str, Any] = dict(row)
         if not fields.pop("whole"):
             raise RuntimeError(f"run {fields['run_id']} started without its task's lock: the claim is rolled back")
@@ -192,6 +229,18 @@ UPDATE wakeups w SET status = 'skipped', ended_at = now(), outcome = 'the task n
  WHERE w.status = 'queued' AND w.task_id = t.id AND NOT w.talk AND t.execution_run_id IS NULL
    AND t.status NOT IN ('todo', 'in_progress')
 RETURNING w.id
+""")
+
+AGE = text("""
+-- What has waited a quarter of an hour at its urgency moves up one, so that a stream of urgent work starves nothing.
+UPDATE wakeups SET rank = rank - 1, aged_at = now()
+ WHERE status = 'queued' AND rank > 0 AND greatest(not_before, coalesce(aged_at, not_before)) < now() - make_interval(mins => 15)
+""")
+
+EXPIRE = text("""
+-- A wake without a task means nothing a day later; a task's wakeup lives as long as the task is ready.
+UPDATE wakeups SET status = 'expired', ended_at = now(), outcome = 'nobody could be woken for a day'
+ WHERE status = 'queued' AND task_id IS NULL AND not_before < now() - make_interval(days => 1)
 """)
 
 MISSING = text("""
@@ -214,7 +263,8 @@ SELECT * FROM found
 
 async def beat(session: AsyncSession, *, limit: int = 1000) -> int:
     """One heartbeat, decided in SQL before anything is launched; return how many wakeups it asked for."""
-    await session.execute(STALE)
+    for statement in (STALE, AGE, EXPIRE):
+        await session.execute(statement)
     rows = (await session.execute(MISSING, {"limit": limit})).mappings().all()
     for row in rows:
         await request(

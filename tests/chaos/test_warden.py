@@ -178,13 +178,47 @@ def sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "300"], start_new_session=True)
 
 
+def follow(*lines: bytes) -> None:
+    """Be the helper for these lines and the node's end after them."""
+    reading, writing = os.pipe()
+    os.write(writing, b"".join(lines))
+    os.close(writing)
+    try:
+        warden.follow(reading)
+    finally:
+        os.close(reading)
+
+
+def test_a_node_that_is_silent_past_its_deadline_loses_its_groups() -> None:
+    """A frozen node renews nothing: its warden ends what it runs before another may start it, and goes on watching."""
+    guard = warden.Warden()
+    guard.start()
+    first, second = sleeper(), sleeper()
+    try:
+        guard.add(first.pid, 1)
+        guard.keep_until(time.monotonic() + 0.3)
+        guard.keep_until(time.monotonic() + 300)
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(timeout=1)
+        guard.keep_until(time.monotonic() + 0.2)
+        assert first.wait(timeout=PATIENCE_S) == -signal.SIGKILL
+        guard.add(second.pid, 2)
+        guard.keep_until(time.monotonic())
+        assert second.wait(timeout=PATIENCE_S) == -signal.SIGKILL
+    finally:
+        guard.stop()
+        for process in (first, second):
+            process.kill()
+            process.wait()
+
+
 def test_a_reused_group_number_is_not_killed() -> None:
     """The leader's start time tells a stranger with the same number from the one that was registered."""
     stranger, ours = sleeper(), sleeper()
     try:
         start = orphans.started_at(ours.pid)
         assert start
-        warden.watch([f"+ {stranger.pid} 1 {start + 1_000_000}\n".encode(), f"+ {ours.pid} 2 {start}\n".encode()])
+        follow(f"+ {stranger.pid} 1 {start + 1_000_000}\n".encode(), f"+ {ours.pid} 2 {start}\n".encode())
         assert ours.wait() == -signal.SIGKILL
         assert stranger.poll() is None
     finally:
@@ -198,7 +232,7 @@ def test_lines_that_make_no_sense_are_passed_over() -> None:
     ours = sleeper()
     try:
         good = f"+ {ours.pid} 1 {orphans.started_at(ours.pid)}\n".encode()
-        warden.watch([b"\xff\n", b"+ x y z\n", b"- \n", b"\n", good, b"+ 1"])
+        follow(b"\xff\n", b"+ x y z\n", b"- \n", b"~ soon\n", b"\n", good, b"+ 1")
         assert ours.wait() == -signal.SIGKILL
     finally:
         ours.kill()

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import text
 
 from opencognit.agents import AgentSpec
+from opencognit.config import Retry
 from opencognit.contracts import Answer, Viewer
 from opencognit.db import Database
 from opencognit.engine import booking
@@ -17,7 +18,7 @@ from opencognit.states import RunState, WakeupSource
 from opencognit.work import flow, roster, tasks, wakeups
 from opencognit.work.wakeups import Claimed
 
-DELAYS = (300.0, 900.0, 2700.0)
+RETRY = Retry(jitter=0)
 
 
 def spec(name: str, **fields: Any) -> AgentSpec:
@@ -53,7 +54,7 @@ async def finish(db: Database, claimed: Claimed, said: str | Answer = "done", **
     answer = said if isinstance(said, Answer) else Answer(text=said)
     outcome = Outcome(**{"status": RunState.SUCCEEDED, "viewer": Viewer(agent=claimed.agent), "answer": answer, **fields})
     async with db.transaction() as session:
-        await booking.book(session, claimed, outcome, delays_s=DELAYS)
+        await booking.book(session, claimed, outcome, retry=RETRY)
 
 
 async def task(db: Database, ident: int) -> Task:

@@ -91,22 +91,22 @@ def test_a_description_comes_from_a_file_or_standard_input(cli: Cli, tmp_path: P
     assert cli.ok("goal", "post", "Three", "--file", "-", "--json", stdin=b"x").json["description"] == "x"
 
 
-@pytest.mark.parametrize(
-    ("code", "told", "argv"),
-    [
-        (2, "title: is empty", ["  "]),
-        (2, "title: has 501 characters, at most 500: put the rest into --description", ["x" * 501]),
-        (2, "description: has 1000001 characters, at most 1000000", ["x", "--description", "y" * 1_000_001]),
-        (2, "description: is given twice", ["x", "-", "--description", "y"]),
-        (2, "goal.md: no such file", ["x", "--file", "/nowhere/goal.md"]),
-        (2, "/dev/null: is not a regular file", ["x", "--file", "/dev/null"]),
-        (2, "--budget-usd: '1e999999999' is not an amount", ["x", "--budget-usd", "1e999999999"]),
-        (2, "--timeout-s: is nan", ["x", "--wait", "--timeout-s", "nan"]),
-        (2, "--timeout-s: says how long to wait", ["x", "--timeout-s", "3"]),
-    ],
-)
-def test_a_goal_that_is_none_is_refused_and_not_stored(cli: Cli, code: int, told: str, argv: list[str]) -> None:
-    cli.refuses(code, told, "goal", "post", *argv)
+NO_GOALS = [
+    ("title: is empty", ["  "]),
+    ("title: has 501 characters, at most 500: put the rest into --description", ["x" * 501]),
+    ("description: has 1000001 characters, at most 1000000", ["x", "--description", "y" * 1_000_001]),
+    ("description: is given twice", ["x", "-", "--description", "y"]),
+    ("goal.md: no such file", ["x", "--file", "/nowhere/goal.md"]),
+    ("/dev/null: is not a regular file", ["x", "--file", "/dev/null"]),
+    ("--budget-usd: '1e999999999' is not an amount", ["x", "--budget-usd", "1e999999999"]),
+    ("--timeout-s: is nan", ["x", "--wait", "--timeout-s", "nan"]),
+    ("--timeout-s: says how long to wait", ["x", "--timeout-s", "3"]),
+]
+
+
+def test_a_goal_that_is_none_is_refused_and_not_stored(cli: Cli) -> None:
+    for told, argv in NO_GOALS:
+        cli.refuses(2, told, "goal", "post", *argv)
     assert cli.ok("goal", "list", "--json").json == {"items": []}
 
 
@@ -222,9 +222,7 @@ def test_waiting_ends_with_the_goals_own_end(
     assert [one["options"] for one in document["approvals"]] == [["red", "blue"]]
 
 
-def test_the_end_tells_people_what_is_asked_of_them(
-    cli: Cli, ended: Callable[[GoalState | OpenCognitError], None]
-) -> None:
+def test_the_end_tells_people_what_is_asked_of_them(cli: Cli, ended: Callable[[GoalState | OpenCognitError], None]) -> None:
     ended(GoalState.BLOCKED)
     said = cli("goal", "post", "x", "--wait")
     assert said.out.splitlines() == [
@@ -236,9 +234,7 @@ def test_the_end_tells_people_what_is_asked_of_them(
     ]
 
 
-def test_when_the_time_is_over_the_goal_is_still_told(
-    cli: Cli, ended: Callable[[GoalState | OpenCognitError], None]
-) -> None:
+def test_when_the_time_is_over_the_goal_is_still_told(cli: Cli, ended: Callable[[GoalState | OpenCognitError], None]) -> None:
     """A script learns the number of the goal that goes on without it."""
     ended(OpenCognitError("goal 1 is still open after 3 s"))
     said = cli("goal", "post", "x", "--wait", "--timeout-s", "3", "--json")
@@ -269,19 +265,19 @@ def test_a_task_for_somebody_starts_and_one_for_nobody_waits(cli: Cli) -> None:
     assert cli.ok("task", "assign", "3", "scribe").out == "task 3 is todo, assigned to scribe\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "told", "argv"),
-    [
-        (2, "title: is empty", [""]),
-        (3, "no agent 'scrib': did you mean 'scribe'?", ["x", "--assignee", "scrib"]),
-        (3, "no agent 'zzz': the agents here are: ceo, inspector, scribe", ["x", "--assignee", "zzz"]),
-        (3, "no goal '7'", ["x", "--goal", "7"]),
-        (3, "no task '7': name an existing task", ["x", "--after", "7"]),
-        (3, "no task '１': ids are numbers", ["x", "--after", "１"]),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused_and_not_stored(cli: Cli, code: int, told: str, argv: list[str]) -> None:
-    cli.refuses(code, told, "task", "create", *argv)
+NO_TASKS = [
+    (2, "title: is empty", [""]),
+    (3, "no agent 'scrib': did you mean 'scribe'?", ["x", "--assignee", "scrib"]),
+    (3, "no agent 'zzz': the agents here are: ceo, inspector, scribe", ["x", "--assignee", "zzz"]),
+    (3, "no goal '7'", ["x", "--goal", "7"]),
+    (3, "no task '7': name an existing task", ["x", "--after", "7"]),
+    (3, "no task '１': ids are numbers", ["x", "--after", "１"]),
+]
+
+
+def test_a_task_that_cannot_be_is_refused_and_not_stored(cli: Cli) -> None:
+    for code, told, argv in NO_TASKS:
+        cli.refuses(code, told, "task", "create", *argv)
     assert cli.ok("task", "list", "--json").json == {"items": []}
 
 
@@ -304,9 +300,9 @@ IDENTS = ("abc", "0", "99999999999999999999", "１２", "1.5", "0x1", "")
 BY_IDENT = ("task show", "task retry", "goal show", "run log", "approval reject", "memory show", "memory archive")
 
 
-@pytest.mark.parametrize(("command", "ident"), [("task show", one) for one in IDENTS] + [(one, "12 3") for one in BY_IDENT])
-def test_an_id_that_is_none_is_no_such_thing(cli: Cli, command: str, ident: str) -> None:
-    cli.refuses(3, f"no {command.split()[0]} {ident!r}", *command.split(), ident)
+def test_an_id_that_is_none_is_no_such_thing(cli: Cli) -> None:
+    for command, ident in [("task show", one) for one in IDENTS] + [(one, "12 3") for one in BY_IDENT]:
+        cli.refuses(3, f"no {command.split()[0]} {ident!r}", *command.split(), ident)
 
 
 def test_the_life_of_a_task(cli: Cli, home: Home) -> None:
@@ -466,22 +462,22 @@ def test_an_option_is_chosen_by_number_or_text(cli: Cli, home: Home, option: str
     assert cli.ok("approval", "list", "--pending", "--json").json == {"items": []}
 
 
-@pytest.mark.parametrize(
-    ("told", "argv"),
-    [
-        ("asks you to choose: 1 red, 2 blue", []),
-        ("'0' is not an option", ["--option", "0"]),
-        ("'3' is not an option", ["--option", "3"]),
-        ("'-1' is not an option", ["--option", "-1"]),
-        ("'２' is not an option", ["--option", "２"]),
-        ("has 5000 characters", ["--option", "9" * 5000]),
-        ("--note: has 10001 characters", ["--option", "1", "--note", "x" * 10_001]),
-    ],
-)
-def test_an_option_that_is_none_decides_nothing(cli: Cli, home: Home, told: str, argv: list[str]) -> None:
+NO_OPTIONS = [
+    ("asks you to choose: 1 red, 2 blue", []),
+    ("'0' is not an option", ["--option", "0"]),
+    ("'3' is not an option", ["--option", "3"]),
+    ("'-1' is not an option", ["--option", "-1"]),
+    ("'２' is not an option", ["--option", "２"]),
+    ("has 5000 characters", ["--option", "9" * 5000]),
+    ("--note: has 10001 characters", ["--option", "1", "--note", "x" * 10_001]),
+]
+
+
+def test_an_option_that_is_none_decides_nothing(cli: Cli, home: Home) -> None:
     cli.ok("goal", "post", "x")
     within(home, _question)
-    cli.refuses(2, told, "approval", "approve", "1", *argv)
+    for told, argv in NO_OPTIONS:
+        cli.refuses(2, told, "approval", "approve", "1", *argv)
     assert [one["status"] for one in cli.ok("approval", "list", "--json").json["items"]] == ["pending"]
 
 

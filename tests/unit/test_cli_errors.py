@@ -238,9 +238,11 @@ def test_the_tool_alone_prints_its_help_and_its_version() -> None:
 # --- values -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-5", "0", "0.0", "1e3", "1e999999999", "0.0000001", "1234567890", "５", "", "$5"])
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "-5", "0", "0.0", "1e3", "1e999999999", "0.0000001", "1234567890", "５", "", "$5"]
+)
 def test_an_impossible_amount_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="--budget-usd: .* is not an amount"):
+    with pytest.raises(InvalidInput, match=r"--budget-usd: .* is not an amount"):
         values.usd("--budget-usd", text)
 
 

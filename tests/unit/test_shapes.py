@@ -19,7 +19,9 @@ TOLD = "2026-01-31T07:30:00.000005Z"
 
 CONTRACT = {
     "goal": "id,title,description,priority,status,budget_usd,created_at,ended_at",
-    "task": "id,kind,goal_id,parent_id,after,title,description,status,priority,assignee,reason,attempt,result,files,comments,lock",
+    "task": (
+        "id,kind,goal_id,parent_id,after,title,description,status,priority,assignee,reason,attempt,result,files,comments,lock"
+    ),
     "run": "id,task_id,agent,adapter,status,reason,started_at,ended_at,cost_usd,tokens_in,tokens_out,soul_hash,error",
     "approval": "id,kind,subject,question,options,status,decision,note",
     "memory": (
@@ -50,7 +52,15 @@ def memory(**fields: Any) -> Memory:
     return Memory(**{**plain, "confidence": 0.7, "content": "c", "context": "", "created_at": AT, **fields})
 
 
-APPROVAL = {"id": 3, "kind": "question", "subject": "s", "question": "q", "options": ["a"], "status": "pending", "asked_by": "ceo"}
+APPROVAL = {
+    "id": 3,
+    "kind": "question",
+    "subject": "s",
+    "question": "q",
+    "options": ["a"],
+    "status": "pending",
+    "asked_by": "ceo",
+}
 EVENT = {"id": 2, "type": "goal.posted", "at": AT, "subject_kind": "goal", "subject_id": "7", "subject_title": "t"}
 SHAPED = {
     "goal": lambda: shapes.goal(goal()),

@@ -1,0 +1,79 @@
+"""Tells somebody who can decide that work is stuck: the manager, else a CEO with a model, else the board. Once.
+
+An escalation is a task of high priority about the stuck one. It never escalates itself: when it fails too, the board is
+asked.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit.contracts import TITLE_LIMIT
+from opencognit.events import SYSTEM
+from opencognit.models import Agent, Run, Task
+from opencognit.states import TASK_ENDED, ApprovalKind, Priority, TaskState, WakeupSource
+from opencognit.work import approvals, flow, tasks
+
+ERRORS_SHOWN = 4
+ERROR_CHARS = 1000
+
+
+async def escalate(session: AsyncSession, task: Task, why: str) -> None:
+    """Raise a blocked task to whoever may decide about it; a second call while that is open changes nothing."""
+    text = f"{why}\n\n{await _failures(session, task.id)}".strip()
+    manager = await _manager(session, task)
+    if manager is None:
+        await _ask_board(session, task, text)
+        return
+    query = select(Task.id).where(Task.about_id == task.id, Task.status.not_in([*TASK_ENDED, TaskState.BLOCKED]))
+    if (await session.scalars(query.limit(1))).first() is not None:
+        return
+    raised = await tasks.create(
+        session,
+        title=f"Escalation: task {task.id}, {task.title}"[:TITLE_LIMIT],
+        description=f"Task {task.id} of {task.assignee} is stuck. Decide how it goes on: assign it, comment, or ask.\n\n{text}",
+        assignee=manager,
+        priority=Priority.HIGH,
+        reason=f"{task.assignee} reports to {manager}",
+        created_by=SYSTEM,
+    )
+    raised.about_id = task.id
+    await session.flush()
+    await flow.settle_in(session, raised, WakeupSource.ASSIGNMENT, by=SYSTEM)
+
+
+async def _failures(session: AsyncSession, task_id: int) -> str:
+    query = select(Run.id, Run.status, Run.error).where(Run.task_id == task_id, Run.error.is_not(None)).order_by(Run.id.desc())
+    rows = (await session.execute(query.limit(ERRORS_SHOWN))).all()
+    return "\n\n".join(f"Run {row.id} {row.status}: {row.error[-ERROR_CHARS:]}" for row in reversed(rows))
+
+
+async def _manager(session: AsyncSession, task: Task) -> str | None:
+    """Return the agent to decide, None for the board. A CEO that plans by rules cannot decide anything."""
+    if task.about_id is not None or task.assignee is None:
+        return None
+    agent = await session.get(Agent, task.assignee)
+    ceo = (await session.scalars(select(Agent).where(Agent.adapter == "ceo", Agent.present).limit(1))).first()
+    named = await session.get(Agent, agent.reports_to) if agent is not None and agent.reports_to else None
+    for candidate in (named, ceo):
+        if candidate is not None and candidate.present and candidate.name != task.assignee and _decides(candidate):
+            return candidate.name
+    return None
+
+
+def _decides(agent: Agent) -> bool:
+    return agent.adapter != "ceo" or agent.spec.get("adapter_config", {}).get("planner") == "llm"
+
+
+async def _ask_board(session: AsyncSession, task: Task, text: str) -> None:
+    await approvals.ask(
+        session,
+        kind=ApprovalKind.QUESTION,
+        subject=f"task:{task.id}",
+        question=f"Task {task.id} ({task.title}) is stuck: retry it, assign it to the agent in the note, or cancel it?\n\n{text}",
+        options=approvals.STUCK_OPTIONS,
+        goal_id=task.goal_id,
+        task_id=task.id,
+        asked_by=SYSTEM,
+    )

@@ -1,0 +1,189 @@
+"""Routines: work that comes by the clock. Exactly one firing per slot, however many nodes look.
+
+The key of a firing is its slot; whoever inserts it first makes the task, in the same transaction. A slot that is not fired
+(late, or the one before is still open) is stored too, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from opencognit import events
+from opencognit.errors import NotFound, Refused
+from opencognit.events import Happened
+from opencognit.models import Agent, Routine, RoutineFiring
+from opencognit.schedule import Schedule, Slot
+from opencognit.states import WakeupSource
+from opencognit.work import flow, tasks
+
+LATE_S = 90.0
+"""A slot found later than this was missed: what becomes of it is `catch_up`'s."""
+CATCH_UP_LIMIT = 24
+"""So many missed slots of `catch_up = "all"` are made up for at most, the newest of them."""
+FIRED, OVERLAPPED = "fired", "skipped: the one before is still open"
+
+
+class Spec(Protocol):
+    """What is needed of a routine in the configuration."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cron(self) -> str: ...
+    @property
+    def timezone(self) -> str: ...
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    routine: Routine
+    schedule: Schedule
+    slots: Sequence[Slot]
+
+
+async def sync(session: AsyncSession, specs: Sequence[Spec], *, timezone: str) -> None:
+    """Make the table agree with the configuration. A new or changed routine starts with its first future slot."""
+    now = (await session.execute(select(func.now()))).scalar_one()
+    known = {row.name: row for row in (await session.scalars(select(Routine))).all()}
+    for spec in specs:
+        stored = {**spec.model_dump(mode="json"), "timezone": spec.timezone or timezone}
+        digest = hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+        old = known.get(spec.name)
+        if old is not None and old.digest == digest and old.present:
+            continue
+        values = {"spec": stored, "digest": digest, "present": True, "next_at": _schedule(stored).next_after(now).at}
+        row = insert(Routine).values(name=spec.name, **values)
+        await session.execute(row.on_conflict_do_update(index_elements=["name"], set_={**values, "updated_at": func.now()}))
+    gone = [name for name in known if name not in {spec.name for spec in specs}]
+    if gone:
+        await session.execute(update(Routine).where(Routine.name.in_(gone)).values(present=False, next_at=None))
+
+
+def _schedule(spec: Mapping[str, Any]) -> Schedule:
+    return Schedule(spec["cron"], spec["timezone"])
+
+
+async def tick(session: AsyncSession) -> int:
+    """Fire what is due; return how many tasks were made. Idempotent, and safe on every node at once."""
+    query = select(Routine).where(Routine.present, Routine.next_at <= func.now()).order_by(Routine.name)
+    made = 0
+    for routine in (await session.scalars(query.with_for_update(skip_locked=True))).all():
+        now = (await session.execute(select(func.now()))).scalar_one()
+        due = _due(routine, now)
+        for slot in _wanted(due, now):
+            made += await _fire(session, routine, slot)
+        routine.next_at = due.schedule.next_after(now).at
+        await session.flush()
+    return made
+
+
+def _due(routine: Routine, now: datetime) -> _Due:
+    """Return the slots from the one that was next until now, the newest of too many."""
+    schedule = _schedule(routine.spec)
+    assert routine.next_at is not None
+    slots: list[Slot] = []
+    moment = max(routine.next_at, now - timedelta(days=31)) - timedelta(microseconds=1)
+    while (slot := schedule.next_after(moment)).at <= now:
+        slots.append(slot)
+        moment = slot.at
+    return _Due(routine, schedule, slots)
+
+
+def _wanted(due: _Due, now: datetime) -> Sequence[Slot]:
+    """Return the slots to fire: the one that is due now, and of those that were missed what `catch_up` says."""
+    fresh = [slot for slot in due.slots if (now - slot.at).total_seconds() <= LATE_S]
+    missed = due.slots[: len(due.slots) - len(fresh)]
+    match due.routine.spec.get("catch_up", "one"):
+        case "all":
+            return [*missed, *fresh][-CATCH_UP_LIMIT:]
+        case "one":
+            return due.slots[-1:]
+        case _:
+            return fresh[-1:]
+
+
+async def _fire(session: AsyncSession, routine: Routine, slot: Slot) -> bool:
+    """Fire one slot unless somebody has; return whether a task was made."""
+    row = insert(RoutineFiring).values(routine=routine.name, slot=slot.key, outcome=FIRED)
+    fresh = (await session.execute(row.on_conflict_do_nothing().returning(RoutineFiring.routine))).scalar_one_or_none()
+    if fresh is None:
+        return False
+    if routine.spec.get("overlap", "skip") == "skip" and await _is_open(session, routine.name):
+        return await _skip(session, routine, slot, OVERLAPPED)
+    task_id = await _make(session, routine, by=f"routine:{routine.name}")
+    await _note(session, routine, slot, FIRED, task_id)
+    return True
+
+
+async def _skip(session: AsyncSession, routine: Routine, slot: Slot, why: str) -> bool:
+    await _note(session, routine, slot, why, None)
+    data = {"slot": slot.at.isoformat(), "reason": why}
+    await events.record(session, Happened("routine.skipped", "routine", routine.name, routine.name, data=data))
+    return False
+
+
+async def _note(session: AsyncSession, routine: Routine, slot: Slot, outcome: str, task_id: int | None) -> None:
+    mine = (RoutineFiring.routine == routine.name, RoutineFiring.slot == slot.key)
+    await session.execute(update(RoutineFiring).where(*mine).values(outcome=outcome, task_id=task_id))
+
+
+OPEN = text("""
+SELECT EXISTS (SELECT 1 FROM routine_firings f JOIN tasks t ON t.id = f.task_id
+                WHERE f.routine = :name AND t.status NOT IN ('done', 'cancelled', 'blocked'))
+""")
+
+
+async def _is_open(session: AsyncSession, name: str) -> bool:
+    return bool((await session.execute(OPEN, {"name": name})).scalar_one())
+
+
+async def _make(session: AsyncSession, routine: Routine, *, by: str) -> int:
+    spec = routine.spec
+    agent = await session.get(Agent, spec["agent"])
+    task = await tasks.create(
+        session,
+        title=spec["title"],
+        description=spec.get("description") or "",
+        assignee=agent.name if agent is not None else None,
+        reason=f"routine {routine.name}" if agent is not None else f"routine {routine.name} names no agent: {spec['agent']!r}",
+        created_by=by,
+    )
+    await flow.settle_in(session, task, WakeupSource.ROUTINE, by=by)
+    await events.record(session, Happened("routine.fired", "routine", routine.name, routine.name, data={"task_id": str(task.id)}))
+    return task.id
+
+
+async def listed(session: AsyncSession) -> Sequence[Routine]:
+    return (await session.scalars(select(Routine).where(Routine.present).order_by(Routine.name))).all()
+
+
+async def firings(session: AsyncSession, name: str, *, limit: int = 5) -> Sequence[RoutineFiring]:
+    """Return the last firings of a routine, newest first."""
+    query = select(RoutineFiring).where(RoutineFiring.routine == name).order_by(RoutineFiring.fired_at.desc()).limit(limit)
+    return (await session.scalars(query)).all()
+
+
+async def run(session: AsyncSession, name: str, *, by: str) -> int:
+    """Make a routine's task now, beside its slots; return the task's id. Raises NotFound, or Refused while one is open."""
+    routine = await session.get(Routine, name, with_for_update=True)
+    if routine is None or not routine.present:
+        names = ", ".join(one.name for one in await listed(session))
+        raise NotFound("routine", name, f"config.toml has: {names or 'none'}")
+    if await _is_open(session, name):
+        raise Refused(f"routine {name!r} is still at its last task: wait for it, or cancel that")
+    task_id = await _make(session, routine, by=by)
+    now = (await session.execute(select(func.now()))).scalar_one()
+    key = now.replace(tzinfo=None)
+    row = insert(RoutineFiring).values(routine=name, slot=key, outcome=f"run by {by}", task_id=task_id)
+    await session.execute(row.on_conflict_do_nothing())
+    return task_id

@@ -1,0 +1,137 @@
+"""Routines on a moved clock: each slot once, missed ones as the file says, none on top of an open one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from opencognit.config import Routine
+from opencognit.db import Database
+from opencognit.errors import NotFound, Refused
+from opencognit.work import routines
+from tests.integration import company, testclock
+
+HOUR = 3600
+
+
+@pytest.fixture
+async def clock(server: str) -> AsyncIterator[Database]:
+    """A company on a database whose time the test moves, beginning at a full hour."""
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute("DROP DATABASE IF EXISTS test_routines WITH (FORCE)")
+        admin.execute("CREATE DATABASE test_routines")
+    url = re.sub(r"/opencognit\?", "/test_routines?", server)
+    await asyncio.to_thread(testclock.install, url)
+    db = Database(url, search_path=testclock.PATH)
+    await company.hire(db, company.spec("ceo"), company.spec("ann"))
+    into = await company.value(db, "SELECT extract(epoch FROM now() - date_trunc('hour', now()))")
+    await testclock.advance(db, HOUR - float(into) + 10)
+    yield db
+    await db.close()
+
+
+def hourly(**fields: Any) -> Routine:
+    return Routine(**{"name": "look", "cron": "0 * * * *", "agent": "ann", "title": "look around", **fields})
+
+
+async def _sync(db: Database, *specs: Routine) -> None:
+    async with db.transaction() as session:
+        await routines.sync(session, specs, timezone="UTC")
+
+
+async def _tick(db: Database) -> int:
+    async with db.transaction() as session:
+        return await routines.tick(session)
+
+
+async def _work(db: Database) -> None:
+    for run in await company.claim(db):
+        await company.finish(db, run)
+
+
+async def test_a_slot_fires_once_on_however_many_nodes(clock: Database) -> None:
+    """Nothing before its time; then eight ticks at once make one task, and the next slot one more."""
+    await _sync(clock, hourly())
+    assert await _tick(clock) == 0
+    for _ in range(2):
+        await testclock.advance(clock, HOUR)
+        assert sum(await asyncio.gather(*(_tick(clock) for _ in range(8)))) == 1
+        assert await _tick(clock) == 0
+        await _work(clock)
+    assert await company.value(clock, "SELECT count(*) FROM tasks WHERE created_by = 'routine:look' AND status = 'done'") == 2
+
+
+async def test_the_slot_key_is_the_arbiter(clock: Database) -> None:
+    """A node that comes late with an old idea of the next slot makes nothing: the firing is there already."""
+    await _sync(clock, hourly())
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+    await _work(clock)
+    async with clock.transaction() as session:
+        await session.execute(text("UPDATE routines SET next_at = now() - interval '60 s'"))
+    assert await _tick(clock) == 0
+
+
+@pytest.mark.parametrize(("catch_up", "tasks"), [("none", 0), ("one", 1), ("all", 3)])
+async def test_missed_slots_are_made_up_for_as_the_file_says(clock: Database, catch_up: str, tasks: int) -> None:
+    """Three slots passed while nothing ran (F06-06): none, one or all of them run, and then the next one in its time."""
+    await _sync(clock, hourly(catch_up=catch_up, overlap="queue"))
+    await testclock.advance(clock, 3 * HOUR + 600)
+    assert await _tick(clock) == tasks
+    await testclock.advance(clock, HOUR - 600)
+    assert await _tick(clock) == 1
+
+
+async def test_catching_up_is_bounded(clock: Database) -> None:
+    """A month of missed hours is at most a day's worth of tasks."""
+    await _sync(clock, hourly(catch_up="all", overlap="queue"))
+    await testclock.advance(clock, 40 * 24 * HOUR)
+    assert await _tick(clock) == routines.CATCH_UP_LIMIT
+
+
+async def test_a_slot_is_skipped_and_told_while_the_last_task_is_open(clock: Database) -> None:
+    """No overlap with itself; the skipped slot stands in the firings and in the events."""
+    await _sync(clock, hourly())
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 0
+    async with clock.transaction() as session:
+        outcomes = [firing.outcome for firing in await routines.firings(session, "look")]
+    assert outcomes == [routines.OVERLAPPED, routines.FIRED]
+    assert await company.value(clock, "SELECT count(*) FROM events WHERE type = 'routine.skipped'") == 1
+    await _work(clock)
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+
+
+async def test_a_changed_routine_starts_with_its_next_future_slot(clock: Database) -> None:
+    """A restart or an edit never runs a slot of the past, and a removed routine never fires (F06-05)."""
+    await _sync(clock, hourly())
+    await testclock.advance(clock, HOUR)
+    await _sync(clock, hourly(title="look again"))
+    assert await _tick(clock) == 0
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+    await _sync(clock)
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 0
+
+
+async def test_run_now_makes_one_task_and_refuses_a_second(clock: Database) -> None:
+    """Beside its slots, and not on top of itself."""
+    await _sync(clock, hourly())
+    async with clock.transaction() as session:
+        await routines.run(session, "look", by="board")
+    with pytest.raises(Refused):
+        async with clock.transaction() as session:
+            await routines.run(session, "look", by="board")
+    with pytest.raises(NotFound, match="look"):
+        async with clock.transaction() as session:
+            await routines.run(session, "lok", by="board")
