@@ -19,7 +19,6 @@ from opencognit import adapters, postgres
 from opencognit.agents import load_agents
 from opencognit.config import Home
 from opencognit.db import Database, check_server, upgrade
-from opencognit.engine.node import Node
 from opencognit.errors import ConfigError, HomeInUse, OpenCognitError
 from opencognit.work import roster, routines
 
@@ -98,6 +97,8 @@ async def run_node(
     company: Opened, stop: asyncio.Event, *, capacity: int | None = None, ready: asyncio.Event | None = None
 ) -> None:
     """Run one node with its helpers until `stop` is set and its drain is over."""
+    from opencognit.engine.node import Node  # a command beside a daemon never runs one
+
     await asyncio.to_thread(check_server, company.db.url)
     await sync_agents(company)
     node = Node(company.db, company.home, capacity=capacity)

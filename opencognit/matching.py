@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
-import snowballstemmer
-
 from opencognit.contracts import TeamMember
+from opencognit.stemming import stem
 
 ROLE_WEIGHT = 0.5
 ROLE_SHARE = 1 / 3
@@ -354,9 +353,8 @@ def _stems(text: str) -> tuple[frozenset[str], frozenset[str], str]:
     """
     if not 3 < len(text) <= WORD_LIMIT or not text.isalpha():
         return frozenset({text}), frozenset(), text
-    # A stemmer keeps the word it works on in itself, so each call has its own: planners may run in several threads.
-    english, german = (snowballstemmer.stemmer(language).stemWord(text) for language in ("english", "german"))
+    english, german = stem(text, "english"), stem(text, "german")
     forms = {f"en:{english}", f"de:{german}"}
     if len(text) > 6 and text.endswith(("ung", "ungen")):  # "Prüfung" is what "prüfen" does
-        forms.add(f"de:{snowballstemmer.stemmer('german').stemWord(text.removesuffix('en').removesuffix('ung') + 'en')}")
+        forms.add(f"de:{stem(text.removesuffix('en').removesuffix('ung') + 'en', 'german')}")
     return frozenset(forms), frozenset(form[:-1] for form in forms if len(form) > 9 and form[-1] in "aeioyt"), german

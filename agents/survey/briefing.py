@@ -66,7 +66,9 @@ def parse(raw: bytes, source: str) -> Briefing:
             memories=tuple(_memory(item) for item in data.get("memories", [])),
         )
     except KeyError as error:
-        raise Trouble(f"the briefing in {source} lacks the key {error}; CONTRACT's shape of a briefing has it") from error
+        raise Trouble(
+            f"the briefing in {source} lacks the key {error}, which every briefing has: run this as an agent's command"
+        ) from error
     except (AttributeError, TypeError, ValueError) as error:
         raise Trouble(f"the briefing in {source} has another shape than expected ({error}); give a JSON object") from error
 

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-import snowballstemmer
+from opencognit.stemming import stem
 
 SEARCH_TEXT_LIMIT = 100_000
 """Characters of a memory that are indexed; a tsvector holds at most a megabyte."""
@@ -73,5 +73,5 @@ def terms(text: str) -> list[str]:
 @lru_cache(maxsize=50_000)
 def _stems(word: str) -> tuple[str, ...]:
     """Return the word's English stem, and its German one where that differs. Stemming takes 0.1 ms: a text has few words anew."""
-    english, german = snowballstemmer.stemmer("english").stemWord(word), snowballstemmer.stemmer("german").stemWord(word)
+    english, german = stem(word, "english"), stem(word, "german")
     return (english,) if english == german else (english, german)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rank_bm25 import BM25Plus
-
 from opencognit.brain.folding import terms
 
 
 def bm25_plus(query: str, documents: Sequence[str]) -> list[float | None]:
     """Return a score per document, in their order; None where no query term occurs."""
+    from rank_bm25 import BM25Plus  # brings numpy, which most commands never need
+
     wanted = list(dict.fromkeys(terms(query)))
     corpus = [terms(document) for document in documents]
     if not wanted or not any(corpus):

@@ -16,7 +16,6 @@ from opencognit.brain.store import entity_name, room_name, visible
 from opencognit.contracts import Viewer
 from opencognit.models import Entity, Memory, MemoryEntity
 from opencognit.states import Lifecycle, MemoryType
-from opencognit.textclean import clean
 
 CANDIDATES = 200
 RECENCY = 0.1
@@ -60,12 +59,12 @@ async def by_text(
     limit: int = 10,
 ) -> list[Hit]:
     """Return memories that share words with `query`, best first, of equals the newest."""
-    question = " ".join(content_words(clean(query[:QUERY_LIMIT]))[:WORD_LIMIT])
+    question = " ".join(content_words(query[:QUERY_LIMIT])[:WORD_LIMIT])
     lexemes = (await session.execute(LEXEMES, {"question": question})).scalar_one()
     if not lexemes:
         return []
     matches = text("memories.search @@ CAST(:lexemes AS tsquery)").bindparams(lexemes=lexemes)
-    order = text("ts_rank_cd(memories.search, CAST(:lexemes AS tsquery)) DESC, memories.id DESC").bindparams(lexemes=lexemes)
+    order = text("ts_rank(memories.search, CAST(:lexemes AS tsquery)) DESC, memories.id DESC").bindparams(lexemes=lexemes)
     found = _filtered(viewer, types, room, entity, as_of).where(matches).order_by(order).limit(CANDIDATES)
     beginning = func.left(Memory.search_text, RANKED_CHARS).label("words")
     candidates = {row.id: row.words for row in await session.execute(found.with_only_columns(Memory.id, beginning))}

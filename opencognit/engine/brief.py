@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import brain
@@ -20,7 +23,6 @@ from opencognit.contracts import (
     Viewer,
 )
 from opencognit.engine.context import as_briefing_memory
-from opencognit.models import Comment, Goal, Task
 from opencognit.states import Priority, TaskKind
 from opencognit.work import reports, roster
 from opencognit.work.wakeups import Claimed
@@ -43,47 +45,73 @@ class Collected:
     team: Sequence[TeamMember]
 
 
-async def collect(session: AsyncSession, claimed: Claimed, *, recall_limit: int) -> Collected:
-    """Read the run's task, goal, inputs, comments and what the brain knows about them."""
-    agent = await roster.get(session, claimed.agent)
-    spec = AgentSpec.model_validate(agent.spec)
+KNOWN = text("""
+-- What every run needs, for all of a batch at once; what only some need is asked for run by run.
+SELECT r.id AS run_id, a.spec, a.digest, a.adapter = 'ceo' AS leads, t.id AS task_id, t.kind, t.title, t.description, t.priority,
+       g.id AS goal_id, g.title AS goal_title, g.description AS goal_description,
+       (SELECT jsonb_agg(jsonb_build_object('author', c.author, 'text', c.text, 'created_at', c.created_at) ORDER BY c.id)
+          FROM (SELECT * FROM comments WHERE task_id = t.id ORDER BY id DESC LIMIT :comments) c) AS comments,
+       EXISTS (SELECT 1 FROM task_dependencies d WHERE d.task_id = t.id)
+         OR EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id) AS has_sources,
+       EXISTS (SELECT 1 FROM memories) AS remembers
+  FROM runs r JOIN agents a ON a.name = r.agent
+  LEFT JOIN tasks t ON t.id = r.task_id LEFT JOIN goals g ON g.id = t.goal_id
+ WHERE r.id = ANY(CAST(:run_ids AS bigint[]))
+""")
+
+
+async def collect(session: AsyncSession, batch: Sequence[Claimed], *, recall_limit: int) -> dict[int, Collected]:
+    """Return by run id what each run of a batch is to know: its task, goal, inputs, comments, and what the brain knows."""
+    parameters = {"run_ids": [claimed.run_id for claimed in batch], "comments": COMMENTS}
+    rows = {row.run_id: row for row in await session.execute(KNOWN, parameters)}
+    return {claimed.run_id: await _collected(session, claimed, rows[claimed.run_id], recall_limit) for claimed in batch}
+
+
+async def _collected(session: AsyncSession, claimed: Claimed, row: Row[Any], recall_limit: int) -> Collected:
+    spec = _spec(row.digest, json.dumps(row.spec))
     viewer = Viewer(agent=spec.name, team=spec.team, run_id=claimed.run_id, task_id=claimed.task_id)
-    task = await session.get(Task, claimed.task_id) if claimed.task_id is not None else None
-    goal = await session.get(Goal, task.goal_id) if task is not None and task.goal_id is not None else None
+    task, goal = _task(row, claimed.attempt), _goal(row)
     question = "\n".join(part for one in (goal, task) if one is not None for part in (one.title, one.description))
-    hits = await brain.recall(session, question[:QUESTION_CHARS], limit=recall_limit, viewer=viewer) if question else []
-    leads = agent.adapter == "ceo"
+    asks = bool(question) and row.remembers
+    hits = await brain.recall(session, question[:QUESTION_CHARS], limit=recall_limit, viewer=viewer) if asks else []
     return Collected(
         spec=spec,
         viewer=viewer,
-        goal=BriefingGoal(id=str(goal.id), title=goal.title, description=goal.description) if goal is not None else None,
-        task=_task(task, claimed.attempt) if task is not None else None,
-        comments=await _comments(session, task.id) if task is not None else (),
-        inputs=await _inputs(session, task) if task is not None else (),
+        goal=goal,
+        task=task,
+        comments=[BriefingComment.model_validate(comment) for comment in row.comments or ()],
+        inputs=await _inputs(session, row),
         memories=[as_briefing_memory(hit) for hit in hits],
-        team=await roster.team(session) if leads else (),
+        team=await roster.team(session) if row.leads else (),
     )
 
 
-def _task(task: Task, attempt: int) -> BriefingTask:
+@lru_cache(maxsize=1000)
+def _spec(_digest: str, spec: str) -> AgentSpec:
+    return AgentSpec.model_validate_json(spec)
+
+
+def _task(row: Row[Any], attempt: int) -> BriefingTask | None:
+    if row.task_id is None:
+        return None
     return BriefingTask(
-        id=str(task.id),
-        kind=TaskKind(task.kind),
-        title=task.title,
-        description=task.description,
-        priority=Priority(task.priority),
+        id=str(row.task_id),
+        kind=TaskKind(row.kind),
+        title=row.title,
+        description=row.description,
+        priority=Priority(row.priority),
         attempt=attempt,
     )
 
 
-async def _comments(session: AsyncSession, task_id: int) -> Sequence[BriefingComment]:
-    query = select(Comment).where(Comment.task_id == task_id).order_by(Comment.id.desc()).limit(COMMENTS)
-    found = reversed((await session.scalars(query)).all())
-    return [BriefingComment(author=one.author, text=one.text, created_at=one.created_at) for one in found]
+def _goal(row: Row[Any]) -> BriefingGoal | None:
+    if row.goal_id is None:
+        return None
+    return BriefingGoal(id=str(row.goal_id), title=row.goal_title, description=row.goal_description)
 
 
-async def _inputs(session: AsyncSession, task: Task) -> Sequence[BriefingInput]:
+async def _inputs(session: AsyncSession, row: Row[Any]) -> Sequence[BriefingInput]:
     """A plan and a report are about the whole goal, any other task about what it builds on."""
-    if task.kind in (TaskKind.PLAN, TaskKind.REPORT) and task.goal_id is not None:
-        return await reports.of_goal(session, task.goal_id)
-    return await reports.of_task(session, task.id)
+    if row.kind in (TaskKind.PLAN, TaskKind.REPORT) and row.goal_id is not None:
+        return await reports.of_goal(session, row.goal_id)
+    return await reports.of_task(session, row.task_id) if row.has_sources else ()

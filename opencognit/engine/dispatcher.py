@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -74,18 +74,24 @@ class Dispatcher:
                 session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s, limits=self._limits
             )
             due_s = None if claimed else await wakeups.seconds_to_next(session)
-        for one in claimed:
-            self._start(Active(one))
+        if claimed:
+            await self._start([Active(one) for one in claimed])
         if claimed:
             return 0.0
         return POLL_S if due_s is None else min(max(due_s, 0.01), POLL_S)
 
-    def _start(self, active: Active) -> None:
-        run_id = active.claimed.run_id
-        self.active[run_id] = active
+    async def _start(self, batch: Sequence[Active]) -> None:
+        """Take the runs over, brief them together, and let each go its way; one that cannot be briefed so tries by itself."""
         self.idle.clear()
-        active.task = self._group.create_task(self._runner.run_once(active), name=f"run-{run_id}")
-        active.task.add_done_callback(self._ended(run_id))
+        self.active.update({active.claimed.run_id: active for active in batch})
+        try:
+            await self._runner.prepare(batch)
+        except (OpenCognitError, SQLAlchemyError, ValueError, KeyError, OSError) as error:
+            log.warning("briefing.alone", error=str(error)[:300])
+        for active in batch:
+            run_id = active.claimed.run_id
+            active.task = self._group.create_task(self._runner.run_once(active), name=f"run-{run_id}")
+            active.task.add_done_callback(self._ended(run_id))
 
     def _ended(self, run_id: int) -> Callable[[asyncio.Task[None]], None]:
         def forget(_task: asyncio.Task[None]) -> None:

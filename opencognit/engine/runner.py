@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import adapters, briefing, protocol, souls
 from opencognit.adapters.warden import Warden
@@ -49,6 +48,7 @@ class Active:
     """A run of this node. Once `finished` it cannot be stopped any more: what it did is being booked."""
 
     claimed: Claimed
+    known: brief.Collected | None = None
     task: asyncio.Task[None] | None = None
     stopped: Stopped | None = None
     finished: bool = False
@@ -111,18 +111,15 @@ class Runner:
         """Work, and turn every way in which that can end into an outcome; None when the run is no longer ours."""
         nobody = Outcome(RunState.FAILED, Viewer(agent=active.claimed.agent))
         try:
-            return await self._work(active.claimed)
+            if active.stopped is not None:
+                return self._stopped(active.stopped, nobody)
+            return await self._work(active.claimed, await self._prepared(active))
         except asyncio.CancelledError:
             if active.stopped is None:
                 raise
             if active.task is not None:
                 active.task.uncancel()
-            if active.stopped.mode is None:
-                return None
-            error = f"stopped by {active.stopped.by}"
-            return replace(
-                nobody, status=RunState.CANCELLED, error=error, cancel=active.stopped.mode, cancelled_by=active.stopped.by
-            )
+            return self._stopped(active.stopped, nobody)
         except AdapterTimeout as error:
             return replace(nobody, status=RunState.TIMED_OUT, error=clean(str(error)), retryable=True)
         except AdapterError as error:
@@ -139,8 +136,7 @@ class Runner:
             log.exception("run.crashed")
             return replace(nobody, error=clean(f"the adapter broke: {type(error).__name__}: {error}"))
 
-    async def _work(self, claimed: Claimed) -> Outcome:
-        known = await self._db.retrying(lambda session: self._know(session, claimed), timeout_s=BRIEFING_S)
+    async def _work(self, claimed: Claimed, known: brief.Collected) -> Outcome:
         soul = await asyncio.to_thread(self._soul, known.spec)
         given = self._brief(claimed, known, soul.text)
         writer = RunLogWriter(self._db, claimed.run_id, claimed.token, self._home.config.runs.log_limit_bytes)
@@ -182,11 +178,33 @@ class Runner:
             soul_hash=soul.sha256,
         )
 
-    async def _know(self, session: AsyncSession, claimed: Claimed) -> brief.Collected:
-        known = await brief.collect(session, claimed, recall_limit=self._home.config.brain.recall_limit)
-        if known.task is not None and known.task.kind is TaskKind.PLAN:
-            await runs.start_goal(session, claimed.run_id, claimed.token)
-        return known
+    @staticmethod
+    def _stopped(stopped: Stopped, nobody: Outcome) -> Outcome | None:
+        if stopped.mode is None:
+            return None
+        error = f"stopped by {stopped.by}"
+        return replace(nobody, status=RunState.CANCELLED, error=error, cancel=stopped.mode, cancelled_by=stopped.by)
+
+    async def prepare(self, batch: Sequence[Active]) -> None:
+        """Read what a batch of claimed runs is to know, all together."""
+        async with self._db.reading() as session:
+            claimed = [active.claimed for active in batch]
+            known = await brief.collect(session, claimed, recall_limit=self._home.config.brain.recall_limit)
+        for active in batch:
+            active.known = known[active.claimed.run_id]
+
+    async def _prepared(self, active: Active) -> brief.Collected:
+        """Return what the run is to know, patiently where the batch could not be read; a plan begins."""
+        claimed = active.claimed
+        if active.known is None:
+            limit = self._home.config.brain.recall_limit
+            found = await self._db.retrying(
+                lambda session: brief.collect(session, [claimed], recall_limit=limit), timeout_s=BRIEFING_S
+            )
+            active.known = found[claimed.run_id]
+        if active.known.task is not None and active.known.task.kind is TaskKind.PLAN:
+            await self._db.retrying(lambda session: runs.start_goal(session, claimed.run_id, claimed.token), timeout_s=BRIEFING_S)
+        return active.known
 
     async def _close_log(self, writer: RunLogWriter) -> None:
         """The end of a log is worth a try, not a failed run."""

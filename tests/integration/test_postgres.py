@@ -122,11 +122,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data(finished: Path, tmp_path: Path) -> Iterator[Path]:
+def data(finished: Path) -> Iterator[Path]:
+    """The home that all tests share which leave it as it was; nothing of one test runs on into the next."""
+    yield finished
+    wait_until(lambda: is_down(finished), "nothing is left running")
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Iterator[Path]:
+    """A home that a test may damage."""
     copy = tmp_path / "data"
     shutil.copytree(finished, copy)
     yield copy
     wait_until(lambda: is_down(copy), "nothing is left running")
+    shutil.rmtree(copy)
 
 
 @pytest.fixture
@@ -135,9 +144,9 @@ def held(data: Path) -> Iterator[Holding]:
         yield holding
 
 
-def test_first_hold_makes_a_cluster_that_sqlalchemy_can_use(finished: Path) -> None:
+def test_first_hold_makes_a_cluster_that_sqlalchemy_can_use(data: Path) -> None:
     """The connection string alone is enough for the toolkit that everything above uses."""
-    with hold(finished, linger_s=0.0) as holding:
+    with hold(data, linger_s=0.0) as holding:
         engine = create_engine(holding.dsn)
         with engine.connect() as connection:
             assert connection.execute(text("SELECT word FROM kept")).scalar() == "kept"
@@ -145,7 +154,6 @@ def test_first_hold_makes_a_cluster_that_sqlalchemy_can_use(finished: Path) -> N
                 connection.execute(text("SELECT current_user || ' ' || current_database()")).scalar() == "opencognit opencognit"
             )
         engine.dispose()
-    wait_until(lambda: is_down(finished), "the server is gone")
 
 
 def test_server_runs_with_the_promised_parameters(held: Holding) -> None:
@@ -228,7 +236,7 @@ def test_closed_holding_says_so(data: Path) -> None:
         holding.ensure()
 
 
-@pytest.mark.parametrize("name", ["x" * 120, "comma,name", "Ümläut", "two words"])
+@pytest.mark.parametrize("name", ["x" * 120, "Kommas, Ümläute", "two words"])
 def test_long_and_odd_home_paths_work(finished: Path, tmp_path: Path, name: str) -> None:
     """A socket's path limit and libpq's host lists are no business of who names folders; the string survives a restart."""
     data = tmp_path / name / "data"
@@ -241,6 +249,7 @@ def test_long_and_odd_home_paths_work(finished: Path, tmp_path: Path, name: str)
             seen.add(holding.dsn)
         wait_until(lambda: is_down(data), "the server is gone")
     assert len(seen) == 1
+    shutil.rmtree(data)
     if not holding.socket_dir.is_relative_to(data):
         holding.socket_dir.rmdir()
 
@@ -262,13 +271,13 @@ def test_socket_folder_prepared_by_others_is_not_used(
     wait_until(lambda: is_down(data), "the server is gone")
 
 
-def test_cluster_of_another_major_version_is_refused_with_both_versions(data: Path) -> None:
+def test_cluster_of_another_major_version_is_refused_with_both_versions(copied: Path) -> None:
     """Nobody is left to guess what an upgrade of the package did to the company."""
-    (data / "postgres" / "PG_VERSION").write_text("17\n")
-    message = refusal(data)
+    (copied / "postgres" / "PG_VERSION").write_text("17\n")
+    message = refusal(copied)
     assert "PostgreSQL 17" in message
     assert "PostgreSQL 18" in message
-    assert str(data / "postgres") in message
+    assert str(copied / "postgres") in message
 
 
 def test_folder_that_is_no_cluster_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -280,34 +289,34 @@ def test_folder_that_is_no_cluster_is_refused_and_left_as_it_is(tmp_path: Path) 
     assert foreign.read_text() == "mine"
 
 
-def test_damaged_cluster_is_refused_with_the_servers_own_words(data: Path) -> None:
+def test_damaged_cluster_is_refused_with_the_servers_own_words(copied: Path) -> None:
     """What PostgreSQL says about a damage reaches the person, in the one line that the command prints."""
-    control = data / "postgres" / "global" / "pg_control"
+    control = copied / "postgres" / "global" / "pg_control"
     control.write_bytes(b"\0" * control.stat().st_size)
-    message = refusal(data)
+    message = refusal(copied)
     assert "does not stay up" in message
     assert "database files are incompatible with server" in message
-    assert str(Places(data).log) in message
+    assert str(Places(copied).log) in message
 
 
-def test_refusal_is_not_remembered(data: Path) -> None:
+def test_refusal_is_not_remembered(copied: Path) -> None:
     """Once the cause is mended the next call works; an old failure is not told again."""
-    version = data / "postgres" / "PG_VERSION"
+    version = copied / "postgres" / "PG_VERSION"
     version.write_text("17\n")
-    refusal(data)
+    refusal(copied)
     version.write_text("18\n")
-    hold(data, linger_s=0.0).close()
+    hold(copied, linger_s=0.0).close()
 
 
-def test_cluster_without_our_role_is_refused(data: Path) -> None:
+def test_cluster_without_our_role_is_refused(copied: Path) -> None:
     """A PostgreSQL 18 cluster that another program made starts, but is not ours to use."""
-    with hold(data, linger_s=0.0) as holding, psycopg.connect(holding.dsn, dbname="postgres", autocommit=True) as connection:
+    with hold(copied, linger_s=0.0) as holding, psycopg.connect(holding.dsn, dbname="postgres", autocommit=True) as connection:
         connection.execute("CREATE ROLE other SUPERUSER LOGIN")
         with psycopg.connect(holding.dsn, dbname="postgres", user="other", autocommit=True) as other:
             connection.close()
             other.execute("ALTER DATABASE opencognit RENAME TO theirs")
-    wait_until(lambda: is_down(data), "the server is gone")
-    message = refusal(data)
+    wait_until(lambda: is_down(copied), "the server is gone")
+    message = refusal(copied)
     assert "not a cluster of OpenCognit's" in message
     assert 'database "opencognit" does not exist' in message
 
@@ -345,11 +354,11 @@ def test_nonsense_linger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         hold(tmp_path / "data")
 
 
-def test_pid_file_that_names_a_living_stranger_hinders_nothing(data: Path) -> None:
+def test_pid_file_that_names_a_living_stranger_hinders_nothing(copied: Path) -> None:
     """After a container's restart the dead server's number soon belongs to something else, which is not touched."""
-    (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n1\n5432\n/tmp\n\n0 0\nready\n")
-    (data / "runtime" / "pg" / f"{SOCKET_FILE}.lock").write_text(f"{os.getpid()}\n")
-    with hold(data, linger_s=0.0) as holding:
+    (copied / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{copied / 'postgres'}\n1\n5432\n/tmp\n\n0 0\nready\n")
+    (copied / "runtime" / "pg" / f"{SOCKET_FILE}.lock").write_text(f"{os.getpid()}\n")
+    with hold(copied, linger_s=0.0) as holding:
         assert ask(holding.dsn, "SELECT word FROM kept") == "kept"
 
 
@@ -454,12 +463,12 @@ def test_home_of_root_is_refused_to_a_user(open_tmp: Path, finished: Path) -> No
 
 
 @as_root
-def test_home_of_a_user_is_refused_to_root_before_a_file_changes(data: Path) -> None:
+def test_home_of_a_user_is_refused_to_root_before_a_file_changes(copied: Path) -> None:
     """Root's files in a user's home would lock that user out."""
-    os.chown(data / "postgres", 12345, 12345)
-    shutil.rmtree(data / "runtime")
-    assert "belongs to 12345, and you are root" in refusal(data)
-    assert not (data / "runtime").exists()
+    os.chown(copied / "postgres", 12345, 12345)
+    shutil.rmtree(copied / "runtime")
+    assert "belongs to 12345, and you are root" in refusal(copied)
+    assert not (copied / "runtime").exists()
 
 
 @as_root
