@@ -25,12 +25,12 @@ async def notify(session: AsyncSession, payload: str) -> None:
 class Listener:
     """Calls `heard(payload)` for each notification, and `heard("reconnected")` after every (re)connect.
 
-    A connection that an idle firewall dropped says nothing by itself, so silence is broken by a round trip every
-    `probe_s` seconds.
+    A connection that an idle firewall dropped says nothing by itself, so every `probe_s` seconds a round
+    trip must be answered within `answer_s`.
     """
 
-    def __init__(self, url: str, heard: Callable[[str], None], *, probe_s: float = 20.0) -> None:
-        self._url, self._heard, self._probe_s = url, heard, probe_s
+    def __init__(self, url: str, heard: Callable[[str], None], *, probe_s: float = 20.0, answer_s: float = 10.0) -> None:
+        self._url, self._heard, self._probe_s, self._answer_s = url, heard, probe_s, answer_s
 
     async def run(self) -> None:
         """Listen until cancelled; reconnects for ever."""
@@ -38,7 +38,8 @@ class Listener:
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10) as conn:
-                    await conn.execute(f"LISTEN {CHANNEL}")
+                    async with asyncio.timeout(self._answer_s):
+                        await conn.execute(f"LISTEN {CHANNEL}")
                     self._heard("reconnected")
                     wait_s = 0.1
                     await self._follow(conn)
@@ -52,5 +53,5 @@ class Listener:
             async with contextlib.aclosing(conn.notifies(timeout=self._probe_s)) as notes:
                 async for note in notes:
                     self._heard(note.payload)
-            async with asyncio.timeout(self._probe_s):
+            async with asyncio.timeout(self._answer_s):
                 await conn.execute("SELECT 1")

@@ -71,7 +71,7 @@ async def _collected(session: AsyncSession, claimed: Claimed, row: Row[Any], rec
     spec = _spec(row.digest, json.dumps(row.spec))
     viewer = Viewer(agent=spec.name, team=spec.team, run_id=claimed.run_id, task_id=claimed.task_id)
     task, goal = _task(row, claimed.attempt), _goal(row)
-    question = "\n".join(part for one in (goal, task) if one is not None for part in (one.title, one.description))
+    question = "\n".join(part for one in (task, goal) if one is not None for part in (one.title, one.description))
     asks = bool(question) and row.remembers
     hits = await brain.recall(session, question[:QUESTION_CHARS], limit=recall_limit, viewer=viewer) if asks else []
     return Collected(

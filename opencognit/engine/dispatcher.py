@@ -15,6 +15,8 @@ from opencognit.work import wakeups
 
 log = structlog.get_logger(__name__)
 
+GATHER_S = 0.003
+"""How long places that come free are gathered, so that runs which end together are followed by one claim."""
 POLL_S = 5.0
 """How late a wakeup may be noticed when its notification got lost."""
 
@@ -39,12 +41,16 @@ class Dispatcher:
         self._capacity, self._lease_s, self._ttl_s = capacity, lease_s, ttl_s
         self.active: dict[int, Active] = {}
         self._woken = asyncio.Event()
-        self._draining = False
+        self._draining = self._gathering = False
         self.idle = asyncio.Event()
         self.idle.set()
 
     def wake(self) -> None:
         self._woken.set()
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self.wake()
 
     def drain(self) -> None:
         """Claim nothing more."""
@@ -98,7 +104,9 @@ class Dispatcher:
             self.active.pop(run_id, None)
             if not self.active:
                 self.idle.set()
-            self.wake()
+            if not self._gathering:
+                self._gathering = True
+                asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
 
         return forget
 

@@ -31,6 +31,9 @@ log = structlog.get_logger(__name__)
 Registry = Callable[[str], Adapter]
 BACKSTOP_S = 30.0
 """How long past its own timeout an adapter may take to give up before the engine stops it."""
+INLINE_CHARS = 20_000
+"""Texts up to this length are parsed on the loop: a thread costs more."""
+SOULS_KEPT = 1000
 BRIEFING_S = 60.0
 """How long a run waits for the database before it has begun."""
 
@@ -79,6 +82,7 @@ class Runner:
         self._db, self._home, self._warden, self._bookkeeper = db, home, warden, bookkeeper
         self._trust = trust or {}
         self._registry = registry
+        self._souls: dict[tuple[str, souls.Fingerprint], souls.Soul] = {}
         self.lease_valid: Callable[[], bool] = lambda: True
 
     async def run_once(self, active: Active) -> None:
@@ -137,7 +141,7 @@ class Runner:
             return replace(nobody, error=clean(f"the adapter broke: {type(error).__name__}: {error}"))
 
     async def _work(self, claimed: Claimed, known: brief.Collected) -> Outcome:
-        soul = await asyncio.to_thread(self._soul, known.spec)
+        soul = await self._soul(known.spec)
         given = self._brief(claimed, known, soul.text)
         writer = RunLogWriter(self._db, claimed.run_id, claimed.token, self._home.config.runs.log_limit_bytes)
         context = Context(
@@ -166,7 +170,7 @@ class Runner:
             flushing.cancel()
             await asyncio.gather(flushing, return_exceptions=True)
             await self._close_log(writer)
-        answer = await asyncio.to_thread(protocol.parse, result.text, briefing_texts=briefing.texts(given))
+        answer = await self._parsed(result.text, given)
         return Outcome(
             RunState.SUCCEEDED,
             known.viewer,
@@ -213,10 +217,24 @@ class Runner:
         except OpenCognitError as error:
             log.warning("run_log.lost", error=str(error))
 
-    def _soul(self, spec: AgentSpec) -> souls.Soul:
-        """Reads and renders a file: slow enough, where somebody means harm, to be done off the loop."""
+    async def _parsed(self, text: str, given: Briefing) -> Answer:
+        """A short answer is parsed at once; a long one in a thread, so that the loop goes on."""
+        known = briefing.texts(given)
+        if len(text) + sum(map(len, known)) < INLINE_CHARS:
+            return protocol.parse(text, briefing_texts=known)
+        return await asyncio.to_thread(protocol.parse, text, briefing_texts=known)
+
+    async def _soul(self, spec: AgentSpec) -> souls.Soul:
+        """Render the soul from its file as it is now, off the loop; again only when the file or the agent has changed."""
         company = self._home.config.company
-        return souls.render(spec, home=self._home.root, company=company, language=company.language, timezone=company.timezone)
+        key = (spec.digest, souls.fingerprint(spec, home=self._home.root))
+        if key not in self._souls:
+            self._souls[key] = await asyncio.to_thread(
+                souls.render, spec, home=self._home.root, company=company, language=company.language, timezone=company.timezone
+            )
+            while len(self._souls) > SOULS_KEPT:
+                self._souls.pop(next(iter(self._souls)))
+        return self._souls[key]
 
     def _brief(self, claimed: Claimed, known: brief.Collected, soul: str) -> Briefing:
         company, spec = self._home.config.company, known.spec

@@ -45,7 +45,7 @@ class Holding:
     def ensure(self, *, timeout_s: float = 60.0) -> None:
         """Return once the server takes connections, starting a new keeper when the old one is gone.
 
-        Costs a millisecond while the server is up: call it whenever a connection is lost.
+        Costs a few milliseconds while the server is up: call it whenever a connection is lost.
         """
         if self._fd < 0:
             raise ServerFailed(f"{self._places.data}: this holding was closed: call `hold` again")

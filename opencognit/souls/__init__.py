@@ -100,6 +100,21 @@ def render(spec: SoulSpec, *, home: Path, company: Company, language: str = "en"
     return Soul(text, hashlib.sha256(text.encode()).hexdigest(), path)
 
 
+Fingerprint = tuple[int, int, int, int] | None
+"""What tells one state of a soul file from any other, however it was saved; None where no file gives the soul."""
+
+
+def fingerprint(spec: SoulSpec, *, home: Path) -> Fingerprint:
+    """Return what changes with the soul's file: any difference means that the text must be rendered again."""
+    if spec.soul is None:
+        return None
+    try:
+        found = (home / spec.soul).stat()
+    except OSError:
+        return (0, 0, 0, 0)
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
 def check(
     specs: Iterable[SoulSpec], *, home: Path, company: Company, language: str = "en", timezone: str = "UTC"
 ) -> list[ConfigError]:

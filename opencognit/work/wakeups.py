@@ -184,6 +184,10 @@ WITH limits AS (
     FROM started s JOIN seated p ON p.agent = s.agent AND p.slot = s.slot
    WHERE w.id = p.wakeup_id
   RETURNING w.id
+), told AS (
+  INSERT INTO events (type, subject_kind, subject_id, subject_title, actor, data)
+  SELECT 'run.started', 'run', s.id::text, s.agent, s.agent,
+         jsonb_build_object('task_id', s.task_id::text, 'reason', s.reason, 'attempt', s.attempt) FROM started s ORDER BY s.id
 )
 SELECT s.id AS run_id, s.token, s.agent, s.adapter, s.task_id, s.attempt, s.depth, coalesce(s.reason, '') AS reason,
        (s.task_id IS NULL OR s.task_id IN (SELECT id FROM locked)) AS whole

@@ -182,10 +182,10 @@ async def test_an_exhausted_pool_is_unreachable(database_url: str, monkeypatch: 
 
 
 @contextlib.asynccontextmanager
-async def _listening(url: str, *, probe_s: float = 20.0) -> AsyncIterator[list[str]]:
+async def _listening(url: str, *, probe_s: float = 20.0, answer_s: float = 10.0) -> AsyncIterator[list[str]]:
     """A listener at work; yields what it has heard so far."""
     heard: list[str] = []
-    task = asyncio.create_task(Listener(url, heard.append, probe_s=probe_s).run())
+    task = asyncio.create_task(Listener(url, heard.append, probe_s=probe_s, answer_s=answer_s).run())
     try:
         await _hears(heard, "reconnected")
         yield heard
@@ -288,7 +288,7 @@ async def firewall(database_url: str, tmp_path: Path) -> AsyncIterator[tuple[Fir
 async def test_the_listener_finds_a_connection_that_died_in_silence(db: Database, firewall: tuple[Firewall, str]) -> None:
     """An idle firewall dropped it: no error ever comes, only the round trip that is not answered tells."""
     wall, url = firewall
-    async with _listening(url, probe_s=0.1) as heard:
+    async with _listening(url, probe_s=0.1, answer_s=1.0) as heard:
         await _tell(db, "before")
         await _hears(heard, "before")
         wall.drop()

