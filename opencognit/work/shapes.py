@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from opencognit.contracts import EntityRef
-from opencognit.models import Agent, Approval, Comment, Event, Goal, Memory, Node, Run, RunLog, Task
+from opencognit.models import Agent, Approval, Comment, Event, Goal, Memory, Node, Routine, RoutineFiring, Run, RunLog, Task
 from opencognit.states import AgentState, Scope
 
 Shape = dict[str, Any]
@@ -182,4 +182,16 @@ def memory(row: Memory, entities: Sequence[EntityRef] = ()) -> Shape:
         "valid_from": time(row.valid_from),
         "valid_to": time(row.valid_to),
         "created_at": time(row.created_at),
+    }
+
+
+def routine(row: Routine, fired: Sequence[RoutineFiring]) -> Shape:
+    return {
+        "name": row.name,
+        **{key: row.spec.get(key) for key in ("cron", "timezone", "agent", "title", "catch_up", "overlap")},
+        "next_at": time(row.next_at),
+        "firings": [
+            {"slot": one.slot.isoformat(), "fired_at": time(one.fired_at), "task_id": ident(one.task_id), "outcome": one.outcome}
+            for one in fired
+        ],
     }

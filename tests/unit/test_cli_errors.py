@@ -207,7 +207,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
         task list;task show;task create;task assign;task comment;task retry;task cancel;task release
         agent list;agent show;agent wake;agent pause;agent resume
         run list;run show;run log;run cancel
-        approval list;approval approve;approval reject
+        approval list;approval approve;approval reject;routine list;routine run
         memory write;memory recall;memory show;memory relate;memory archive
         soul check;soul render;soul export;db upgrade;db dsn""".replace("\n        ", ";").split(";")
     )
