@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.config import Retry
@@ -19,6 +20,8 @@ from opencognit.engine.booking import Outcome
 from opencognit.states import RunState
 from opencognit.work import closing
 from opencognit.work.wakeups import Claimed
+
+log = structlog.get_logger(__name__)
 
 TOGETHER = 64
 BOOKING_S = 600.0
@@ -76,6 +79,8 @@ class Bookkeeper:
         closed: set[int] = set()
         try:
             closed = await self._db.retrying(close, timeout_s=BOOKING_S)
+        except Exception:
+            log.exception("runs.not_closed")
         finally:
             for entry in entries:
                 if not entry.booked.done():

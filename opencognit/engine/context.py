@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
 from opencognit import brain
 from opencognit.adapters.warden import Warden
 from opencognit.contracts import BriefingMemory, RunLimits, TeamMember, Viewer
 from opencognit.db import Database
+from opencognit.errors import OpenCognitError
 from opencognit.states import MemoryType, Trust
 from opencognit.textclean import clean
 from opencognit.work import runs
+
+log = structlog.get_logger(__name__)
 
 FLUSH_S = 0.5
 PIECE = 64 * 1024
@@ -53,10 +59,13 @@ class RunLogWriter:
                 self._left_out += dropped
 
     async def keep_flushing(self) -> None:
-        """Write what has come, every half second, until cancelled."""
+        """Write what has come, every half second, until cancelled; while the database is away it waits here."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            await self._flush()
+            try:
+                await self._flush()
+            except (OpenCognitError, SQLAlchemyError) as error:
+                log.warning("run_log.waits", error=str(error)[:200])
 
     async def close(self) -> None:
         """Write the rest: what was held back of the head, a line that says what was left out, the tail."""
@@ -64,20 +73,25 @@ class RunLogWriter:
             self._waiting.append(("system", f"\n[... {self._left_out} characters left out ...]\n"))
         self._waiting.extend(self._tail)
         self._tail.clear()
-        await self._flush()
+        try:
+            await self._flush()
+        except (OpenCognitError, SQLAlchemyError) as error:
+            log.warning("run_log.lost", error=str(error)[:200])
 
     async def _flush(self) -> None:
         async with self._writing:
-            pieces = list(_joined(self._waiting))
-            self._waiting.clear()
+            taken, seq = len(self._waiting), self._seq
+            pieces = _joined(self._waiting[:taken])
             if self._fenced or not pieces:
                 return
             async with self._db.transaction() as session:
                 for stream, text in pieces:
-                    self._seq += 1
-                    if not await runs.append_log(session, self._run_id, self._token, self._seq, stream, clean(text)):
+                    seq += 1
+                    if not await runs.append_log(session, self._run_id, self._token, seq, stream, clean(text)):
                         self._fenced = True
-                        return
+                        break
+            del self._waiting[:taken]
+            self._seq = seq
 
 
 def _joined(chunks: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

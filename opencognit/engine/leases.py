@@ -28,10 +28,18 @@ class Leases:
     """
 
     def __init__(
-        self, db: Database, node_id: str, active: Mapping[int, Active], warden: Warden, *, lease_s: float, capacity: int
+        self,
+        db: Database,
+        node_id: str,
+        active: Mapping[int, Active],
+        warden: Warden,
+        *,
+        lease_s: float,
+        ttl_s: float,
+        capacity: int,
     ) -> None:
         self._db, self._node_id, self._active, self._capacity = db, node_id, active, capacity
-        self._warden = warden
+        self._warden, self._ttl_s = warden, ttl_s
         self._lease_s = lease_s
         self.every_s = lease_s * 7 / 30
         self._margin_s = max(lease_s * 0.1, 0.2)
@@ -67,6 +75,8 @@ class Leases:
             await locks.seen(session, self._node_id, pid=os.getpid(), host=socket.gethostname(), capacity=self._capacity)
             pairs = [(run_id, active.claimed.token) for run_id, active in held.items()]
             kept = await locks.renew(session, self._node_id, pairs, lease_s=self._lease_s)
+            long = [run_id for run_id in kept if held[run_id].outlives(self._ttl_s)]
+            await locks.stretch(session, long, ttl_s=self._ttl_s)
         for run_id, active in held.items():
             if run_id not in kept:
                 if run_id in self._active:

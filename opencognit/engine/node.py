@@ -60,7 +60,15 @@ class Node:
                     ttl_s=config.locks.ttl_s,
                     limits=_limits(config),
                 )
-                leases = Leases(self._db, self.id, dispatcher.active, warden, lease_s=config.runs.lease_s, capacity=self.capacity)
+                leases = Leases(
+                    self._db,
+                    self.id,
+                    dispatcher.active,
+                    warden,
+                    lease_s=config.runs.lease_s,
+                    ttl_s=config.locks.ttl_s,
+                    capacity=self.capacity,
+                )
                 runner.lease_valid = leases.valid
                 listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
                 await leases.renew()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -55,6 +55,12 @@ class Active:
     task: asyncio.Task[None] | None = None
     stopped: Stopped | None = None
     finished: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def outlives(self, ttl_s: float) -> bool:
+        """Return whether the agent's own time is longer than a lock's and not over yet: then the node renews the lock."""
+        timeout_s = self.known.spec.timeout_s if self.known is not None else None
+        return timeout_s is not None and ttl_s < timeout_s + BACKSTOP_S and time.monotonic() < self.started + timeout_s
 
     def stop(self, mode: CancelMode | None, by: str) -> None:
         """Cancel the run; a second reason changes nothing, except that a lost run is lost."""
@@ -97,10 +103,8 @@ class Runner:
             if outcome is None:
                 log.warning("run.abandoned", reason="the lease is gone: nothing is booked")
                 return
-            try:
-                await self._bookkeeper.book(claimed, outcome)
-            except StaleToken as error:
-                log.warning("run.fenced", error=str(error))
+            outcome = await self._book(claimed, outcome)
+            if outcome is None:
                 return
             log.info(
                 "run.finished",
@@ -110,6 +114,28 @@ class Runner:
                 duration_s=round(time.monotonic() - started, 3),
                 error=(outcome.error or "")[:200] or None,
             )
+
+    async def _book(self, claimed: Claimed, outcome: Outcome) -> Outcome | None:
+        """Book the outcome, or that it could not be booked; return what was, None where nothing could be.
+
+        A run that nobody can book is left to its lease: it is lost, and counts as such.
+        """
+        try:
+            await self._bookkeeper.book(claimed, outcome)
+            return outcome
+        except (StaleToken, Unreachable) as error:
+            log.warning("run.fenced" if isinstance(error, StaleToken) else "run.not_booked", error=str(error))
+            return None
+        except Exception as error:
+            log.exception("run.not_booked")
+            what = clean(f"its result could not be stored: {type(error).__name__}: {error}")[:2000]
+        broken = replace(outcome, status=RunState.FAILED, answer=Answer(text=""), error=what, retryable=False, cancel=None)
+        try:
+            await self._bookkeeper.book(claimed, broken)
+        except Exception:
+            log.exception("run.not_booked")
+            return None
+        return broken
 
     async def _outcome(self, active: Active) -> Outcome | None:
         """Work, and turn every way in which that can end into an outcome; None when the run is no longer ours."""
@@ -169,7 +195,7 @@ class Runner:
         finally:
             flushing.cancel()
             await asyncio.gather(flushing, return_exceptions=True)
-            await self._close_log(writer)
+            await asyncio.shield(writer.close())
         answer = await self._parsed(result.text, given)
         return Outcome(
             RunState.SUCCEEDED,
@@ -209,13 +235,6 @@ class Runner:
         if active.known.task is not None and active.known.task.kind is TaskKind.PLAN:
             await self._db.retrying(lambda session: runs.start_goal(session, claimed.run_id, claimed.token), timeout_s=BRIEFING_S)
         return active.known
-
-    async def _close_log(self, writer: RunLogWriter) -> None:
-        """The end of a log is worth a try, not a failed run."""
-        try:
-            await asyncio.shield(writer.close())
-        except OpenCognitError as error:
-            log.warning("run_log.lost", error=str(error))
 
     async def _parsed(self, text: str, given: Briefing) -> Answer:
         """A short answer is parsed at once; a long one in a thread, so that the loop goes on."""

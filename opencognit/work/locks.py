@@ -77,6 +77,13 @@ async def seen(session: AsyncSession, node_id: str, *, pid: int, host: str, capa
     await session.execute(SEEN, {"node_id": node_id, "pid": pid, "host": host, "capacity": capacity})
 
 
+async def stretch(session: AsyncSession, run_ids: Sequence[int], *, ttl_s: float) -> None:
+    """Renew the task locks of runs whose agents may take longer than a lock lasts; the caller renewed their leases."""
+    if run_ids:
+        expires = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, float(ttl_s))
+        await session.execute(update(Task).where(Task.execution_run_id.in_(run_ids)).values(lock_expires_at=expires))
+
+
 LAPSED = text("""
 -- A task's 30 minutes count as well as the node's lease: whichever ends first. After a restart of the server nobody is taken
 -- over for the length of a lease: what finished meanwhile gets the time to be booked.

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from opencognit import adapters, daemon
+from opencognit import adapters, brain, daemon
 from opencognit.adapters.ceo import CeoAdapter
 from opencognit.config import Home
 from opencognit.contracts import Briefing, RunContext
@@ -243,3 +243,46 @@ async def test_a_real_bash_agent_gets_its_briefing_and_nothing_of_the_daemons_se
     assert {"OPENCOGNIT_RUN_ID", "OPENCOGNIT_TASK_ID", "OPENCOGNIT_AGENT", "OPENCOGNIT_WORKSPACE", "OPENCOGNIT_BRIEFING"} <= names
     assert "bash" in adapters.names()
     assert json.loads(json.dumps(shown))
+
+
+async def test_a_result_that_cannot_be_stored_fails_its_run_and_not_the_node(
+    db: Database, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When booking breaks, the run says so and the node works on."""
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the index is full")
+
+    monkeypatch.setattr(brain, "write", broken)
+    async with running(db, home, ScriptedAdapter({"ann": "fine\n[REMEMBER:room] something"})):
+        first = await company.give(db, "ann")
+        second = await company.give(db, "bob")
+
+        async def ended() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE ended_at IS NOT NULL") == 2)
+
+        await until(ended)
+    task = await company.task(db, first)
+    assert task.status == TaskState.BLOCKED
+    assert "the index is full" in task.reason
+    assert (await company.task(db, second)).status == TaskState.DONE
+
+
+async def test_a_long_runs_lock_is_renewed_up_to_its_own_timeout(db: Database, make_home: MakeHome) -> None:
+    """An agent whose file allows more than the lock's time keeps its task until its own timeout, and not longer."""
+    slow = 'adapter = "bash"\ntimeout_s = 100\n[adapter_config]\ncommand = "true"\n'
+    config = "[runs]\nlease_s = 1\ntimeout_s = 1\ndrain_s = 0.1\n[locks]\nttl_s = 2\n"
+    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": slow}, config=config)
+    started, ended = asyncio.Event(), asyncio.Event()
+    async with running(db, home, ScriptedAdapter({"ann": hanging(started, ended)})):
+        await company.give(db, "ann")
+        await asyncio.wait_for(started.wait(), 10)
+        first = await company.value(db, "SELECT lock_expires_at FROM tasks")
+
+        async def renewed() -> bool:
+            query = "SELECT lock_expires_at > :first + interval '2 s' FROM tasks WHERE execution_run_id IS NOT NULL"
+            return bool([row for row in await company.rows(db, query, first=first) if row[0]])
+
+        await until(renewed)
+        assert not ended.is_set()
+    assert await company.value(db, "SELECT count(*) FROM runs") == 1
