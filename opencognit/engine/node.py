@@ -6,6 +6,8 @@ import asyncio
 import os
 import secrets
 import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +31,8 @@ log = structlog.get_logger(__name__)
 REAP_S = 5.0
 ROUTINES_S = 5.0
 
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
 
 class Node:
     """Claims and runs until `stop` is set, then drains. `capacity` bounds its runs."""
@@ -41,44 +45,14 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set and the drain is over."""
-        config = self._home.config
-        warden = Warden()
+        warden, beats = Warden(), Heartbeat()
         await asyncio.to_thread(warden.start)
-        trust = {name: Trust(tier) for name, tier in config.brain.trust.items()}
-        bookkeeper = Bookkeeper(self._db, retry=config.retry)
-        runner = Runner(self._db, self._home, warden, bookkeeper, trust=trust, registry=self._registry)
-        beats = Heartbeat()
         try:
             async with asyncio.TaskGroup() as group:
-                dispatcher = Dispatcher(
-                    self._db,
-                    runner,
-                    group,
-                    self.id,
-                    capacity=self.capacity,
-                    lease_s=config.runs.lease_s,
-                    ttl_s=config.locks.ttl_s,
-                    limits=_limits(config),
-                )
-                leases = Leases(
-                    self._db,
-                    self.id,
-                    dispatcher.active,
-                    warden,
-                    lease_s=config.runs.lease_s,
-                    ttl_s=config.locks.ttl_s,
-                    capacity=self.capacity,
-                )
-                runner.lease_valid = leases.valid
-                listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
+                dispatcher, leases, loops = self._build(group, warden)
                 await leases.renew()
-                self._schedule(beats, config.heartbeat.interval_s)
-                loops = [
-                    group.create_task(bookkeeper.keep(), name="bookkeeper"),
-                    group.create_task(leases.keep(), name="leases"),
-                    group.create_task(leases.guard(), name="guard"),
-                    group.create_task(listener.run(), name="listener"),
-                ]
+                self._schedule(beats)
+                running = [group.create_task(loop(), name=name) for name, loop in loops.items()]
                 claiming = group.create_task(dispatcher.keep(), name="dispatcher")
                 log.info("node.started", node=self.id, capacity=self.capacity)
                 self.ready.set()
@@ -86,14 +60,30 @@ class Node:
                 beats.stop()
                 dispatcher.drain()
                 await claiming
-                await self._drain(dispatcher, config.runs.drain_s)
-                for loop in loops:
+                await self._drain(dispatcher, self._home.config.runs.drain_s)
+                for loop in running:
                     loop.cancel()
         finally:
             await asyncio.to_thread(warden.stop)
             await self._leave()
 
-    def _schedule(self, beats: Heartbeat, interval_s: float) -> None:
+    def _build(self, group: asyncio.TaskGroup, warden: Warden) -> tuple[Dispatcher, Leases, dict[str, Loop]]:
+        """Wire the node's parts; return those that are spoken to, and the loops that must run beside the dispatcher's."""
+        config, capacity = self._home.config, self.capacity
+        lease_s, ttl_s = config.runs.lease_s, config.locks.ttl_s
+        trust = {name: Trust(tier) for name, tier in config.brain.trust.items()}
+        keeper = Bookkeeper(self._db, retry=config.retry)
+        runner = Runner(self._db, self._home, warden, keeper, trust=trust, registry=self._registry)
+        dispatcher = Dispatcher(
+            self._db, runner, group, self.id, capacity=capacity, lease_s=lease_s, ttl_s=ttl_s, limits=_limits(config)
+        )
+        leases = Leases(self._db, self.id, dispatcher.active, warden, lease_s=lease_s, ttl_s=ttl_s, capacity=capacity)
+        runner.lease_valid = leases.valid
+        listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
+        loops = {"bookkeeper": keeper.keep, "leases": leases.keep, "guard": leases.guard, "listener": listener.run}
+        return dispatcher, leases, loops
+
+    def _schedule(self, beats: Heartbeat) -> None:
         async def beat() -> None:
             await heartbeat.beat(self._db)
 
@@ -103,7 +93,7 @@ class Node:
         async def fire() -> None:
             await heartbeat.fire(self._db)
 
-        beats.every(interval_s, "heartbeat", beat)
+        beats.every(self._home.config.heartbeat.interval_s, "heartbeat", beat)
         beats.every(ROUTINES_S, "routines", fire)
         beats.every(min(REAP_S, self._home.config.runs.lease_s / 2), "reaper", reap)
         beats.start()
