@@ -2,7 +2,10 @@
 
 import sys
 
-from opencognit.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from opencognit.cli import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the command line was still being loaded
+        sys.exit(130)

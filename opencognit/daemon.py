@@ -20,7 +20,7 @@ from opencognit.agents import load_agents
 from opencognit.config import Home
 from opencognit.db import Database, check_server, upgrade
 from opencognit.errors import ConfigError, HomeInUse, OpenCognitError
-from opencognit.work import roster, routines
+from opencognit.work import flow, roster, routines
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +71,9 @@ async def sync_agents(company: Opened) -> list[str]:
     config = company.home.config
     async with company.db.transaction() as session:
         await routines.sync(session, config.routines, timezone=config.company.timezone)
-        return await roster.sync(session, specs, interval_s=config.heartbeat.interval_s)
+        changed = await roster.sync(session, specs, interval_s=config.heartbeat.interval_s)
+        await flow.reconsider(session, changed)
+        return changed
 
 
 @contextmanager

@@ -168,10 +168,10 @@ S = TypeVar("S", bound=StrEnum)
 G, T, R, W, A, P = GoalState, TaskState, RunState, WakeupState, AgentState, ApprovalState
 
 GOAL_STEPS: Mapping[GoalState, frozenset[GoalState]] = {
-    G.OPEN: frozenset({G.PLANNING, G.ACTIVE, G.BLOCKED, G.CANCELLED}),
+    G.OPEN: frozenset({G.PLANNING, G.ACTIVE, G.BLOCKED, G.ACHIEVED, G.CANCELLED}),
     G.PLANNING: frozenset({G.ACTIVE, G.BLOCKED, G.ACHIEVED, G.CANCELLED, G.OPEN}),
     G.ACTIVE: frozenset({G.PLANNING, G.ACHIEVED, G.BLOCKED, G.CANCELLED}),
-    G.ACHIEVED: frozenset({G.OPEN, G.ACTIVE}),
+    G.ACHIEVED: frozenset({G.OPEN, G.ACTIVE, G.BLOCKED}),
     G.BLOCKED: frozenset({G.OPEN, G.PLANNING, G.ACTIVE, G.ACHIEVED, G.CANCELLED}),
     G.CANCELLED: frozenset({G.OPEN, G.ACTIVE}),
 }

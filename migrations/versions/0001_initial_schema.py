@@ -241,6 +241,7 @@ def upgrade() -> None:
         sa.Column("failures", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("lost", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("stale_runs", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("rounds", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("depth", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("about_id", sa.BigInteger(), nullable=True),
         sa.Column("execution_run_id", sa.BigInteger(), nullable=True),

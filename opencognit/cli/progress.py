@@ -22,6 +22,8 @@ from opencognit.work import goals
 POLL_S = 0.2
 ALONE_S = 10.0
 """How long a goal may be followed while no node is alive, before that is an error."""
+AWAY_S = 60.0
+"""How long the database may be away, as while its server comes back, before following gives up."""
 COLOURS = {
     TaskState.DONE: "green",
     TaskState.BLOCKED: "red",
@@ -42,24 +44,32 @@ async def follow(company: daemon.Opened, goal_id: int, *, timeout_s: float | Non
     Raises OpenCognitError when `timeout_s` passes first, Unreachable when no node works on the company any more.
     """
     view = _view(quiet)
-    started = alive = time.monotonic()
+    started = alive = answered = time.monotonic()
+    lonely = False
     try:
         while True:
-            async with company.db.transaction() as session:
-                goal, tasks = await goals.get(session, goal_id), await goals.tasks_of(session, goal_id)
-                over = await goals.is_over(session, goal_id)
+            now = time.monotonic()
+            try:
+                async with company.db.reading() as session:
+                    goal, tasks = await goals.get(session, goal_id), await goals.tasks_of(session, goal_id)
+                    over = await goals.is_over(session, goal_id)
+                if now - alive > ALONE_S and not over:
+                    lonely, alive = not await daemon.is_running(company), now
+            except Unreachable:
+                if now - answered > AWAY_S:
+                    raise
+                await asyncio.sleep(POLL_S)
+                continue
+            answered = now
             view.show(goal, tasks)
             if over:
                 return GoalState(goal.status)
-            now = time.monotonic()
             if timeout_s is not None and now - started > timeout_s:
                 raise OpenCognitError(
                     f"goal {goal_id} is still {goal.status} after {timeout_s:g} s: `goal show {goal_id}` follows it"
                 )
-            if now - alive > ALONE_S:
-                if not await daemon.is_running(company):
-                    raise Unreachable(f"nobody works on goal {goal_id} any more: start the company with `opencognit up`")
-                alive = now
+            if lonely:
+                raise Unreachable(f"nobody works on goal {goal_id} any more: start the company with `opencognit up`")
             await asyncio.sleep(POLL_S)
     finally:
         view.close()

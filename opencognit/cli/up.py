@@ -82,10 +82,14 @@ async def _until_stopped(work: asyncio._CoroutineLike[None], stop: asyncio.Event
 
 
 async def _show_demo(company: daemon.Opened, wanted: demo_company.DemoGoal) -> None:
-    goal_id = await _open_goal(company, wanted)
-    await follow(company, goal_id)
-    async with company.db.transaction() as session:
-        print(await reports.current(session, await goals.get(session, goal_id)), flush=True)
+    """Show the demo goal to its end; whatever becomes of the show, the company goes on."""
+    try:
+        goal_id = await _open_goal(company, wanted)
+        await follow(company, goal_id)
+        async with company.db.transaction() as session:
+            print(await reports.current(session, await goals.get(session, goal_id)), flush=True)
+    except OpenCognitError as error:
+        say(f"error: {error}")
 
 
 async def _open_goal(company: daemon.Opened, wanted: demo_company.DemoGoal) -> int:

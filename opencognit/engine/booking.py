@@ -7,7 +7,7 @@ together. A second call for the same claim changes nothing: a commit whose answe
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,7 +18,7 @@ from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, V
 from opencognit.errors import OpenCognitError
 from opencognit.events import SYSTEM, Happened
 from opencognit.models import Run, Task
-from opencognit.states import CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
+from opencognit.states import TASK_STEPS, CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
 from opencognit.work import escalation, flow, locks, planning, roster, runs, tasks, wakeups
 from opencognit.work.planning import Answering
 from opencognit.work.wakeups import Claimed
@@ -53,10 +53,12 @@ async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, ret
         return
     task = await tasks.locked(session, claimed.task_id) if claimed.task_id is not None else None
     run = await locks.fence(session, claimed.run_id, claimed.token)
-    answering = Answering(run.id, await roster.get(session, run.agent), task, run.depth)
+    outcome = _as_wished(run, outcome)
+    answering = Answering(run.id, await roster.get(session, run.agent), task, run.depth, run.resumes_status is not None)
     if outcome.status is RunState.SUCCEEDED:
         await _remember(session, task, answering, outcome)
         await planning.apply(session, answering, outcome.answer.actions)
+        _refuse_impossible(task, answering)
     await runs.book(session, run, task, outcome.usage)
     notes = (*outcome.notes, *outcome.answer.problems, *answering.problems)
     said = outcome.answer.text
@@ -68,6 +70,27 @@ async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, ret
         await _conclude(session, run, task, outcome, answering, retry)
     elif outcome.cancel is CancelMode.DRAIN:
         await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node stopped", depth=run.depth)
+
+
+def _as_wished(run: Run, outcome: Outcome) -> Outcome:
+    """What somebody wanted of the run before it ended holds, however it ended; only a finished result comes first."""
+    if run.cancel_mode is None or outcome.status is RunState.SUCCEEDED:
+        return outcome
+    by = run.cancel_requested_by or SYSTEM
+    return replace(outcome, status=RunState.CANCELLED, cancel=CancelMode(run.cancel_mode), cancelled_by=by)
+
+
+def _refuse_impossible(task: Task | None, answering: Answering) -> None:
+    """A run on an ended task may want a step that the task cannot take: that is noted, and the rest of its answer counts."""
+    if task is None or not answering.resumed:
+        return
+    steps = TASK_STEPS[TaskState(task.status)]
+    if answering.blocked is not None and TaskState.BLOCKED not in steps and task.status != TaskState.BLOCKED:
+        answering.problems.append(f"block_task: the task is {task.status} already; said instead: {answering.blocked}")
+        answering.blocked = None
+    if answering.completed is not None and TaskState.DONE not in steps and task.status != TaskState.DONE:
+        answering.problems.append(f"complete_task: the task is {task.status}: `task retry {task.id}` takes it up again")
+        answering.completed = None
 
 
 async def _remember(session: AsyncSession, task: Task | None, answering: Answering, outcome: Outcome) -> None:
@@ -122,8 +145,6 @@ async def _conclude(session: AsyncSession, run: Run, task: Task, outcome: Outcom
         await _succeeded(session, run, task, outcome, answering)
     elif outcome.status is RunState.CANCELLED:
         await _cancelled(session, run, task, outcome)
-    elif run.resumes_status is not None:
-        await _changed_nothing(session, task)
     else:
         await _failed(session, run, task, outcome, retry)
 
@@ -139,11 +160,13 @@ async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outco
     elif answering.completed is not None or not (resumed or answering.asked or answering.children):
         task.result = answering.completed or outcome.answer.text
         await flow.move(session, task, TaskState.DONE, actor=actor, cause_run_id=run.id)
+        await escalation.follow_up(session, task)
     elif resumed:
         await _changed_nothing(session, task)
     elif answering.asked:
         await flow.move(session, task, TaskState.BLOCKED, reason="waits for the board's answer", actor=actor, cause_run_id=run.id)
     else:
+        task.rounds += 1
         await tasks.change(session, task, TaskState.BACKLOG, reason="waits for its sub-tasks", actor=actor)
         await flow.settle_in(session, task, WakeupSource.CHILDREN, by=actor, cause_run_id=run.id)
 
@@ -164,7 +187,11 @@ async def _cancelled(session: AsyncSession, run: Run, task: Task, outcome: Outco
 
 
 async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, delay_s: float = 0.0) -> None:
-    """Make the task ready once more, with a wakeup after `delay_s`."""
+    """Make the task ready once more, with a wakeup after `delay_s`; under a cancelled goal it ends instead."""
+    if await flow.is_called_off(session, task):
+        if run.resumes_status is None:
+            await flow.move(session, task, TaskState.CANCELLED, reason="the goal was cancelled")
+        return
     if run.resumes_status is None:
         await tasks.change(session, task, TaskState.TODO, reason=note)
     else:
@@ -202,6 +229,12 @@ async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome,
         note = f"attempt {task.attempt} failed: {error}; again in {delay_s / 60:.0f} min"
         await _again(session, run, task, note, delay_s=delay_s)
         return
+    if run.resumes_status is not None:
+        task.failures = 0
+        await _changed_nothing(session, task)
+        if outcome.retryable:
+            await escalation.escalate(session, task, f"What was said on it could not be answered: {error}")
+        return
     await flow.move(session, task, TaskState.BLOCKED, reason=error, actor=run.agent, cause_run_id=run.id)
     if outcome.retryable:
         await escalation.escalate(session, task, f"{task.failures} attempts failed.")
@@ -223,9 +256,17 @@ async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
             await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node was lost", depth=run.depth + 1)
         return True
     locks.clear(task)
+    if run.cancel_mode is not None:
+        wished = _as_wished(run, Outcome(RunState.LOST, Viewer(agent=run.agent)))
+        await _cancelled(session, run, task, wished)
+        return True
     task.lost += 1
     task.updated_at = func.now()
-    if task.lost >= LOST_LIMIT and run.resumes_status is None:
+    if task.lost >= LOST_LIMIT and run.resumes_status is not None:
+        await session.flush()
+        await wakeups.skip(session, task.id, f"{task.lost} runs were lost", talk=True)
+        await escalation.escalate(session, task, f"{task.lost} runs on what was said on it were lost with their nodes.")
+    elif task.lost >= LOST_LIMIT:
         reason = f"{task.lost} runs were lost with their nodes: see `run list --task {task.id}`, then `task retry {task.id}`"
         await flow.move(session, task, TaskState.BLOCKED, reason=reason)
         await escalation.escalate(session, task, reason)

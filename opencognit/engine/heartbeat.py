@@ -73,8 +73,13 @@ async def reap(db: Database, *, grace_s: float = 0.0) -> int:
         found = await locks.lapsed(session, grace_s=grace_s)
     count = 0
     for lost in found:
-        async with db.transaction() as session:
-            if await booking.book_lost(session, lost):
-                count += 1
-                log.warning("run.lost", run_id=lost.run_id, task_id=lost.task_id, agent=lost.agent)
+        try:
+            async with db.transaction() as session:
+                taken = await booking.book_lost(session, lost)
+        except (OpenCognitError, SQLAlchemyError):
+            log.exception("run.not_taken_over", run_id=lost.run_id)
+            continue
+        if taken:
+            count += 1
+            log.warning("run.lost", run_id=lost.run_id, task_id=lost.task_id, agent=lost.agent)
     return count

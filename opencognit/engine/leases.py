@@ -75,8 +75,9 @@ class Leases:
             await locks.seen(session, self._node_id, pid=os.getpid(), host=socket.gethostname(), capacity=self._capacity)
             pairs = [(run_id, active.claimed.token) for run_id, active in held.items()]
             kept = await locks.renew(session, self._node_id, pairs, lease_s=self._lease_s)
-            long = [run_id for run_id in kept if held[run_id].outlives(self._ttl_s)]
-            await locks.stretch(session, long, ttl_s=self._ttl_s)
+        if long := [run_id for run_id in kept if held[run_id].outlives(self._ttl_s)]:
+            async with self._db.transaction() as session:
+                await locks.stretch(session, long, ttl_s=self._ttl_s)
         for run_id, active in held.items():
             if run_id not in kept:
                 if run_id in self._active:

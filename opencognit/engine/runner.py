@@ -129,7 +129,8 @@ class Runner:
         except Exception as error:
             log.exception("run.not_booked")
             what = clean(f"its result could not be stored: {type(error).__name__}: {error}")[:2000]
-        broken = replace(outcome, status=RunState.FAILED, answer=Answer(text=""), error=what, retryable=False, cancel=None)
+        said = Answer(text=outcome.answer.text)
+        broken = replace(outcome, status=RunState.FAILED, answer=said, error=what, retryable=False, cancel=None)
         try:
             await self._bookkeeper.book(claimed, broken)
         except Exception:

@@ -37,6 +37,7 @@ class Task(Base):
     """A piece of work and, while a run is on, its execution lock.
 
     `failures`, `lost` and `stale_runs` count in a row: attempts that failed, whose node died, that changed nothing.
+    `rounds` counts how often it was split into sub-tasks.
     `about_id` is the task that an escalation or a review is about.
     The five lock columns are set and cleared together; `lock_token` stays as the last fencing number given out.
     """
@@ -77,6 +78,7 @@ class Task(Base):
     failures: Mapped[int] = mapped_column(server_default=text("0"))
     lost: Mapped[int] = mapped_column(server_default=text("0"))
     stale_runs: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    rounds: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     depth: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     about_id: Mapped[int | None] = mapped_column(ForeignKey("tasks.id"))
     execution_run_id: Mapped[int | None]

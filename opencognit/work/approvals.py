@@ -91,10 +91,14 @@ async def approve(
 
 
 async def reject(session: AsyncSession, ident: str | int, *, note: str | None = None, by: str) -> Approval:
-    """Decide for no. A task that waits for the answer is blocked, so that it is not forgotten."""
+    """Decide for no. An agent that asked is told; a task that nobody can do is blocked, so that it is not forgotten."""
     approval, task = await _pending(session, ident)
     await _decide(session, approval, ApprovalState.REJECTED, None, note, by)
-    if task is not None and task.execution_run_id is None and task.status in (TaskState.BACKLOG, TaskState.BLOCKED):
+    if task is None:
+        return approval
+    if approval.options not in (list(UNASSIGNED_OPTIONS), list(STUCK_OPTIONS)):
+        await _answer(session, approval, task, "no", (note or "").strip(), by)
+    elif task.execution_run_id is None and task.status in (TaskState.BACKLOG, TaskState.BLOCKED):
         await flow.move(session, task, TaskState.BLOCKED, reason=f"{by} said no" + (f": {note}" if note else ""), actor=by)
     return approval
 
@@ -132,7 +136,7 @@ async def _decide(
 
 
 async def _act(session: AsyncSession, approval: Approval, task: Task, chosen: str | None, note: str, by: str) -> None:
-    if approval.options == list(UNASSIGNED_OPTIONS) and task.assignee is None:
+    if approval.options == list(UNASSIGNED_OPTIONS):
         if chosen == SKIP:
             await flow.move(
                 session, task, TaskState.CANCELLED, reason=f"skipped by {by}" + (f": {note}" if note else ""), actor=by

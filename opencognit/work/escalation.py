@@ -43,6 +43,15 @@ async def escalate(session: AsyncSession, task: Task, why: str) -> None:
     await flow.settle_in(session, raised, WakeupSource.ASSIGNMENT, by=SYSTEM)
 
 
+async def follow_up(session: AsyncSession, escalation: Task) -> None:
+    """When an escalation has ended and what it was about is still blocked, the board is asked."""
+    if escalation.about_id is None:
+        return
+    about = await tasks.locked(session, escalation.about_id)
+    if about.status == TaskState.BLOCKED:
+        await _ask_board(session, about, f"{escalation.assignee} looked at it and left it as it is. {about.reason}")
+
+
 async def _failures(session: AsyncSession, task_id: int) -> str:
     query = select(Run.id, Run.status, Run.error).where(Run.task_id == task_id, Run.error.is_not(None)).order_by(Run.id.desc())
     rows = (await session.execute(query.limit(ERRORS_SHOWN))).all()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select, text
+from sqlalchemy import ColumnElement, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
@@ -43,9 +43,22 @@ SELECT NOT EXISTS (SELECT 1 FROM task_dependencies d JOIN tasks b ON b.id = d.af
 """)
 
 
+async def is_called_off(session: AsyncSession, task: Task) -> bool:
+    """Return whether the task's goal was cancelled: then nothing of it may start any more."""
+    if task.goal_id is None:
+        return False
+    status = (await session.scalars(select(Goal.status).where(Goal.id == task.goal_id))).one()
+    return status == GoalState.CANCELLED
+
+
 async def settle_in(session: AsyncSession, task: Task, source: WakeupSource, *, by: str, cause_run_id: int | None = None) -> bool:
-    """Make a waiting task ready if nothing stands before it and somebody has it, and wake that one; return whether."""
-    if task.assignee is None or not (await session.execute(READY, {"task_id": task.id})).scalar_one():
+    """Make a waiting task ready if nothing stands before it and somebody has it, and wake that one; return whether.
+
+    Nothing becomes ready under a goal that was called off, whatever leads here.
+    """
+    if task.assignee is None or await is_called_off(session, task):
+        return False
+    if not (await session.execute(READY, {"task_id": task.id})).scalar_one():
         return False
     await tasks.change(session, task, TaskState.TODO, actor=by)
     await wakeups.request(
@@ -74,6 +87,7 @@ async def move(
     if wanted in TASK_ENDED or wanted is TaskState.BLOCKED:
         await wakeups.skip(session, task.id, f"the task is {wanted}")
     if wanted in TASK_ENDED:
+        await withdraw_questions(session, Approval.task_id == task.id, f"the task is {wanted}")
         await release_waiting(session, task.id, task.parent_id, by=actor, cause_run_id=cause_run_id)
     if task.goal_id is not None and task.kind != TaskKind.REPORT:
         await settle_goal(session, task.goal_id)
@@ -111,15 +125,18 @@ async def _locked_backlog(session: AsyncSession, ids: Sequence[int]) -> Sequence
 
 
 COUNTS = text("""
-SELECT count(*) FILTER (WHERE status IN ('todo', 'in_progress', 'in_review')) AS moving,
-       count(*) FILTER (WHERE status IN ('backlog', 'blocked')) AS stuck,
+-- What waits for an agent whose file is gone does not move: somebody has to assign it.
+SELECT count(*) FILTER (WHERE status IN ('in_progress', 'in_review') OR status = 'todo' AND present) AS moving,
+       count(*) FILTER (WHERE status IN ('backlog', 'blocked') OR status = 'todo' AND NOT present) AS stuck,
        count(*) FILTER (WHERE status = 'done' AND kind = 'work') AS done,
        count(*) FILTER (WHERE kind = 'work') AS work,
        bool_or(kind = 'plan' AND status IN ('todo', 'in_progress')) AS planning,
        bool_or(kind = 'plan' AND status = 'done') AS planned,
-       string_agg(id::text || ' (' || left(reason, 120) || ')', '; ' ORDER BY id)
-         FILTER (WHERE status = 'blocked' OR (status = 'backlog' AND assignee IS NULL)) AS why
-  FROM tasks WHERE goal_id = :goal_id AND kind NOT IN ('report', 'chat')
+       string_agg(id::text || ' (' || left(CASE WHEN present THEN reason ELSE assignee || ' works here no more' END, 120) || ')',
+                  '; ' ORDER BY id)
+         FILTER (WHERE status = 'blocked' OR status = 'backlog' AND assignee IS NULL OR status = 'todo' AND NOT present) AS why
+  FROM (SELECT t.*, coalesce(a.present, true) AS present FROM tasks t LEFT JOIN agents a ON a.name = t.assignee
+         WHERE t.goal_id = :goal_id AND t.kind NOT IN ('report', 'chat')) AS of_goal
 """)
 
 
@@ -131,7 +148,7 @@ async def settle_goal(session: AsyncSession, goal_id: int) -> None:
     row = (await session.execute(COUNTS, {"goal_id": goal_id})).one()
     reason = ""
     if row.planning and not row.work:
-        wanted = GoalState.PLANNING if goal.status == GoalState.PLANNING else GoalState(goal.status)
+        wanted = GoalState.OPEN if goal.status == GoalState.BLOCKED else GoalState(goal.status)
     elif row.moving:
         wanted = GoalState.ACTIVE
     elif row.stuck:
@@ -145,8 +162,8 @@ async def settle_goal(session: AsyncSession, goal_id: int) -> None:
         wanted = GoalState.CANCELLED
     elif row.planned:
         wanted, reason = GoalState.BLOCKED, "the plan has no task: see its result, then reopen or cancel the goal"
-    else:
-        return
+    else:  # its plan was called off before it had made anything
+        wanted = GoalState.CANCELLED
     await change_goal(session, goal, wanted, reason=reason)
 
 
@@ -165,19 +182,22 @@ async def change_goal(session: AsyncSession, goal: Goal, wanted: GoalState, *, r
         return
     goal.updated_at = func.now()
     goal.ended_at = func.now() if wanted in GOAL_ENDED else None
+    if wanted not in GOAL_ENDED:
+        goal.report = goal.reported_at = None  # it told of an end that was none
     await session.flush()
     data = {"from": before.value, "to": wanted.value, "reason": reason}
     await events.record(session, Happened(f"goal.{wanted.value}", "goal", goal.id, goal.title, actor=actor, data=data))
     if wanted in GOAL_ENDED - {GoalState.BLOCKED}:
-        await _withdraw_questions(session, goal.id)
+        await withdraw_questions(session, Approval.goal_id == goal.id, "the goal has ended")
     if wanted in (GoalState.ACHIEVED, GoalState.BLOCKED):
         await _ask_for_report(session, goal)
 
 
-async def _withdraw_questions(session: AsyncSession, goal_id: int) -> None:
-    query = select(Approval).where(Approval.goal_id == goal_id, Approval.status == ApprovalState.PENDING)
+async def withdraw_questions(session: AsyncSession, which: ColumnElement[bool], why: str) -> None:
+    """Take back the pending questions whose reason has gone: an answer to them would set off something nobody wants."""
+    query = select(Approval).where(which, Approval.status == ApprovalState.PENDING).order_by(Approval.id)
     for approval in (await session.scalars(query.with_for_update())).all():
-        approval.status, approval.decided_at, approval.note = ApprovalState.CANCELLED, func.now(), "the goal has ended"
+        approval.status, approval.decided_at, approval.note = ApprovalState.CANCELLED, func.now(), why
         happened = Happened("approval.cancelled", "approval", approval.id, approval.subject)
         await events.record(session, happened)
     await session.flush()
@@ -185,7 +205,9 @@ async def _withdraw_questions(session: AsyncSession, goal_id: int) -> None:
 
 async def _ask_for_report(session: AsyncSession, goal: Goal) -> None:
     """One open report task per goal: a second ending before it has run is covered by the same report."""
-    query = select(Task.id).where(Task.goal_id == goal.id, Task.kind == TaskKind.REPORT, Task.status.in_(("todo", "backlog")))
+    query = select(Task.id).where(
+        Task.goal_id == goal.id, Task.kind == TaskKind.REPORT, Task.status.in_((TaskState.TODO, TaskState.BACKLOG))
+    )
     if (await session.scalars(query)).first() is not None:
         return
     try:
@@ -213,7 +235,10 @@ async def assign(session: AsyncSession, ident: str | int, agent: str, *, by: str
     await roster.working(session, agent)
     task = await tasks.locked(session, ident)
     _refuse_running(task, "assigned")
+    await _refuse_called_off(session, task)
     await wakeups.skip(session, task.id, f"assigned to {agent}")
+    await wakeups.hand_over(session, task.id, agent)
+    await withdraw_questions(session, Approval.task_id == task.id, f"assigned to {agent}")
     task.assignee = agent
     task.failures = task.lost = task.stale_runs = 0
     if task.status in (TaskState.TODO, TaskState.BLOCKED, TaskState.DONE, TaskState.CANCELLED):
@@ -232,9 +257,11 @@ async def retry(session: AsyncSession, ident: str | int, *, by: str) -> Task:
     """Start a blocked, cancelled or done task again, with its failures forgotten."""
     task = await tasks.locked(session, ident)
     _refuse_running(task, "retried")
+    await _refuse_called_off(session, task)
     if task.status in (TaskState.TODO, TaskState.BACKLOG):
         raise Refused(f"task {str(task.id)!r} is {task.status}: it will run by itself, there is nothing to retry")
     task.failures = task.lost = task.stale_runs = 0
+    await withdraw_questions(session, Approval.task_id == task.id, f"retried by {by}")
     reason = f"retried by {by}"
     if task.status in (TaskState.DONE, TaskState.IN_REVIEW):
         await tasks.change(session, task, TaskState.TODO, reason=reason, actor=by)
@@ -270,7 +297,7 @@ def is_worn_out(task: Task, depth: int) -> bool:
 async def comment(
     session: AsyncSession, ident: str | int, text_: str, *, by: str, run_id: int | None = None, depth: int = 0
 ) -> Task:
-    """Write on a task and wake its assignee, unless that one wrote it, the task waits for others, or it is worn out.
+    """Write on a task and wake its assignee, unless that one wrote it, it waits for others, is worn out or called off.
 
     `depth` counts the agents that woke each other up to here; the board's word starts anew.
     """
@@ -278,13 +305,15 @@ async def comment(
     await tasks.add_comment(session, task, by, text_, run_id=run_id)
     if by == BOARD:
         task.stale_runs = 0
-    if task.assignee is None or task.assignee == by or task.status == TaskState.BACKLOG or is_worn_out(task, depth):
+    silent = task.assignee is None or task.assignee == by or task.status == TaskState.BACKLOG
+    if silent or is_worn_out(task, depth) or await is_called_off(session, task):
         await session.flush()
         return task
     if by == BOARD and task.status == TaskState.BLOCKED and task.execution_run_id is None:
         await tasks.change(session, task, TaskState.TODO, reason=f"{by} wrote on it", actor=by)
         if task.goal_id is not None:
             await settle_goal(session, task.goal_id)
+    assert task.assignee is not None
     await wakeups.request(
         session,
         task.assignee,
@@ -309,9 +338,21 @@ async def release(session: AsyncSession, ident: str | int, *, by: str) -> Task:
     return task
 
 
+async def _refuse_called_off(session: AsyncSession, task: Task) -> None:
+    if await is_called_off(session, task):
+        raise Refused(f"goal {str(task.goal_id)!r} is cancelled: `goal reopen {task.goal_id}` first")
+
+
 def _refuse_running(task: Task, verb: str) -> None:
     if task.execution_run_id is not None:
         raise Refused(
             f"task {str(task.id)!r} cannot be {verb} while run {task.execution_run_id} is on it:"
             f" wait, or `run cancel {task.execution_run_id}`"
         )
+
+
+async def reconsider(session: AsyncSession, agents: Sequence[str]) -> None:
+    """Settle the goals in which these agents have work: they came, went or came back."""
+    query = select(Task.goal_id).where(Task.assignee.in_(agents), Task.status == TaskState.TODO, Task.goal_id.is_not(None))
+    for goal_id in sorted({goal_id for goal_id in await session.scalars(query) if goal_id is not None}):
+        await settle_goal(session, goal_id)

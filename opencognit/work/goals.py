@@ -13,8 +13,8 @@ from opencognit.contracts import TEXT_LIMIT, TITLE_LIMIT
 from opencognit.db import notify
 from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
-from opencognit.models import Goal, Task
-from opencognit.states import TASK_ENDED, CancelMode, GoalState, Priority, TaskKind, TaskState, WakeupSource
+from opencognit.models import Agent, Goal, Task
+from opencognit.states import TASK_ENDED, AgentState, CancelMode, GoalState, Priority, TaskKind, TaskState, WakeupSource
 from opencognit.work import flow, locks, roster, tasks
 
 
@@ -125,10 +125,15 @@ async def save_report(session: AsyncSession, goal_id: int, report: str, *, by: s
 
 
 async def is_over(session: AsyncSession, goal_id: int) -> bool:
-    """Return whether the goal has ended and its report, if one is due, is written."""
+    """Return whether the goal has ended and its report, if one is due and somebody can write it, is written."""
     goal = await get(session, goal_id)
     if goal.status not in (GoalState.ACHIEVED, GoalState.BLOCKED, GoalState.CANCELLED):
         return False
     open_states = (TaskState.TODO, TaskState.IN_PROGRESS, TaskState.BACKLOG)
-    query = select(Task.id).where(Task.goal_id == goal_id, Task.kind == TaskKind.REPORT, Task.status.in_(open_states))
+    query = (
+        select(Task.id)
+        .join(Agent, Agent.name == Task.assignee)
+        .where(Task.goal_id == goal_id, Task.kind == TaskKind.REPORT, Task.status.in_(open_states))
+        .where(Agent.present, Agent.status == AgentState.IDLE)
+    )
     return (await session.scalars(query.limit(1))).first() is None

@@ -51,7 +51,9 @@ async def create(
         goal_id=goal.id if goal is not None else None,
         assignee=assignee,
         priority=priority,
-        after=await tasks.check_after(session, [tasks.parse_id("task", one) for one in after]),
+        after=await tasks.check_after(
+            session, [tasks.parse_id("task", one) for one in after], goal_id=goal.id if goal is not None else None
+        ),
         reason=reason,
         created_by=by,
     )

@@ -45,10 +45,15 @@ def clear(task: Task) -> None:
 
 RENEW = text("""
 -- Only the owner renews, only what it still owns, and never a lease that has run out: then another may have it already.
-UPDATE runs SET lease_expires_at = now() + make_interval(secs => :lease_s)
-  FROM unnest(CAST(:run_ids AS bigint[]), CAST(:tokens AS bigint[])) AS mine(run_id, token)
- WHERE runs.id = mine.run_id AND runs.token = mine.token AND runs.node_id = :node_id
-   AND runs.status = 'running' AND runs.lease_expires_at > now()
+-- In the order of ids, as everything that locks several runs.
+WITH mine AS (
+  SELECT r.id FROM runs r
+    JOIN unnest(CAST(:run_ids AS bigint[]), CAST(:tokens AS bigint[])) AS held(run_id, token)
+      ON r.id = held.run_id AND r.token = held.token
+   WHERE r.node_id = :node_id AND r.status = 'running' AND r.lease_expires_at > now()
+   ORDER BY r.id FOR UPDATE OF r
+)
+UPDATE runs SET lease_expires_at = now() + make_interval(secs => :lease_s) FROM mine WHERE runs.id = mine.id
 RETURNING runs.id, runs.cancel_mode, runs.cancel_requested_by
 """)
 
@@ -78,7 +83,10 @@ async def seen(session: AsyncSession, node_id: str, *, pid: int, host: str, capa
 
 
 async def stretch(session: AsyncSession, run_ids: Sequence[int], *, ttl_s: float) -> None:
-    """Renew the task locks of runs whose agents may take longer than a lock lasts; the caller renewed their leases."""
+    """Renew the task locks of runs whose agents may take longer than a lock lasts, in a transaction of its own.
+
+    Tasks are locked before runs everywhere: renewing leases in the same transaction would turn that round.
+    """
     if run_ids:
         expires = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, float(ttl_s))
         await session.execute(update(Task).where(Task.execution_run_id.in_(run_ids)).values(lock_expires_at=expires))

@@ -37,12 +37,16 @@ SUBTASK_ROUNDS = 5
 
 @dataclass(slots=True)
 class Answering:
-    """An agent's answer while it is applied. `made[i]` is the task behind the provisional id `new-(i+1)`."""
+    """An agent's answer while it is applied. `made[i]` is the task behind the provisional id `new-(i+1)`.
+
+    `resumed`: its task had ended before this run.
+    """
 
     run_id: int
     agent: Agent
     task: Task | None
     depth: int = 0
+    resumed: bool = False
     made: list[Task] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     completed: str | None = None
@@ -102,9 +106,14 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
     depth = 0 if answering.is_ceo or own is None else own.depth + 1
     if depth > SUBTASK_DEPTH:
         raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
-    if depth and own is not None and own.attempt > SUBTASK_ROUNDS:
+    if depth and answering.resumed:
+        raise Refused("this task has ended and cannot wait for sub-tasks: comment, or ask the board to retry it")
+    if depth and own is not None and own.rounds >= SUBTASK_ROUNDS:
         raise Refused(f"this task was split {SUBTASK_ROUNDS} times: finish it, or ask the board")
-    after = [await _resolve(session, answering, one) for one in action.after]
+    if own is not None and await flow.is_called_off(session, own):
+        raise Refused("the goal was cancelled meanwhile: nothing new is made for it")
+    goal_id = own.goal_id if own is not None else None
+    after = await tasks.check_after(session, [await _resolve(session, answering, one) for one in action.after], goal_id=goal_id)
     assignee, reason = await _who(session, answering, action)
     if depth and assignee is not None:
         await _refuse_ring(session, answering, assignee)
@@ -112,7 +121,7 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
         session,
         title=action.title.strip()[:TITLE_LIMIT],
         description=action.description,
-        goal_id=own.goal_id if own is not None else None,
+        goal_id=goal_id,
         parent_id=own.id if own is not None and not answering.is_ceo else None,
         assignee=assignee,
         skills=action.skills,
@@ -123,7 +132,24 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
         depth=depth,
     )
     answering.made.append(task)
+    if assignee is None and action.skills:
+        await _ask_who(session, answering, task)
     await flow.settle_in(session, task, WakeupSource.ASSIGNMENT, by=answering.agent.name, cause_run_id=answering.run_id)
+
+
+async def _ask_who(session: AsyncSession, answering: Answering, task: Task) -> None:
+    """Nobody fits: the board decides, as it does for the CEO's items."""
+    await approvals.ask(
+        session,
+        kind=ApprovalKind.QUESTION,
+        subject=f"task:{task.id}",
+        question=f"Nobody can do task {task.id}, {task.title!r}: {task.reason}. Hire (add agents/NAME.toml with such a skill,"
+        f" then `task assign {task.id} NAME`), assign it to the agent in the note, or skip it?",
+        options=approvals.UNASSIGNED_OPTIONS,
+        goal_id=task.goal_id,
+        task_id=task.id,
+        asked_by=answering.agent.name,
+    )
 
 
 ANCESTORS = text("""
@@ -177,7 +203,7 @@ async def _own_or_led(session: AsyncSession, answering: Answering, ident: str | 
             raise Refused("this run has no task: name one")
         return None
     other = await tasks.locked(session, await _resolve(session, answering, ident))
-    if own is not None and other.parent_id == own.id:
+    if own is not None and (other.parent_id == own.id or own.about_id == other.id):
         return other
     if answering.is_ceo and (own is None or other.goal_id == own.goal_id):
         return other
@@ -228,10 +254,10 @@ async def _ask(session: AsyncSession, answering: Answering, action: AskBoard) ->
         task_id=task_id,
         asked_by=answering.agent.name,
     )
-    if asked is None:
-        raise Refused(f"a question about {subject} is waiting for the board already: wait for its answer")
     if own is not None and task_id == own.id and own.kind == TaskKind.WORK:
         answering.asked = True
+    if asked is None:
+        raise Refused(f"a question about {subject} is waiting for the board already: wait for its answer")
 
 
 async def _hire(session: AsyncSession, answering: Answering, action: Hire) -> None:

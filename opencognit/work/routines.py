@@ -29,6 +29,8 @@ LATE_S = 90.0
 """A slot found later than this was missed: what becomes of it is `catch_up`'s."""
 CATCH_UP_LIMIT = 24
 """So many missed slots of `catch_up = "all"` are made up for at most, the newest of them."""
+LOOK_BACK = (timedelta(hours=1), timedelta(days=2), timedelta(days=40))
+"""How far back missed slots are looked for, until enough are found: each minute of a month need not be."""
 FIRED, OVERLAPPED = "fired", "skipped: the one before is still open"
 
 
@@ -92,11 +94,21 @@ def _due(routine: Routine, now: datetime) -> _Due:
     schedule = _schedule(routine.spec)
     assert routine.next_at is not None
     slots: list[Slot] = []
-    moment = max(routine.next_at, now - timedelta(days=31)) - timedelta(microseconds=1)
-    while (slot := schedule.next_after(moment)).at <= now:
+    for back in LOOK_BACK:
+        start = max(routine.next_at, now - back)
+        slots = _between(schedule, start, now)
+        if start == routine.next_at or len(slots) >= CATCH_UP_LIMIT:
+            break
+    return _Due(routine, schedule, slots)
+
+
+def _between(schedule: Schedule, start: datetime, end: datetime) -> list[Slot]:
+    slots: list[Slot] = []
+    moment = start - timedelta(microseconds=1)
+    while (slot := schedule.next_after(moment)).at <= end:
         slots.append(slot)
         moment = slot.at
-    return _Due(routine, schedule, slots)
+    return slots
 
 
 def _wanted(due: _Due, now: datetime) -> Sequence[Slot]:

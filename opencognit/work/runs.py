@@ -93,7 +93,7 @@ async def start_goal(session: AsyncSession, run_id: int, token: int) -> None:
     """Say that the CEO looks at a goal: its first plan is being made."""
     query = text("""
         UPDATE goals SET status = 'planning', updated_at = now()
-         WHERE status = 'open' AND id = (SELECT t.goal_id FROM tasks t JOIN runs r ON r.task_id = t.id
+         WHERE status IN ('open', 'blocked') AND id = (SELECT t.goal_id FROM tasks t JOIN runs r ON r.task_id = t.id
                WHERE r.id = :run_id AND r.token = :token AND r.status = 'running' AND t.kind = 'plan')
         RETURNING id, title""")
     row = (await session.execute(query, {"run_id": run_id, "token": token})).one_or_none()

@@ -8,7 +8,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
-from opencognit.errors import InvalidInput, NotFound
+from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Comment, Goal, Task, TaskDependency
 from opencognit.states import TASK_ENDED, TASK_STEPS, Priority, TaskKind, TaskState, step
@@ -41,8 +41,12 @@ async def create(
 ) -> Task:
     """Store a task in the backlog; flow.settle_in makes it ready. A dependency on an ended task counts as met.
 
-    New tasks come after older ones only, so that no cycle can arise here.
+    New tasks come after older ones only, so that no cycle can arise here. Those are locked against ending meanwhile:
+    either their end sees the new link, or the new task sees their end.
     """
+    waits_for = list(dict.fromkeys(after))
+    if waits_for:
+        await session.execute(select(Task.id).where(Task.id.in_(waits_for)).order_by(Task.id).with_for_update(read=True))
     task = Task(
         title=title,
         description=description,
@@ -59,7 +63,7 @@ async def create(
     )
     session.add(task)
     await session.flush()
-    links = [{"task_id": task.id, "after_id": other} for other in dict.fromkeys(after)]
+    links = [{"task_id": task.id, "after_id": other} for other in waits_for]
     if links:
         await session.execute(insert(TaskDependency), links)
     data = {"kind": kind.value, "assignee": assignee, "goal_id": str(goal_id) if goal_id else None}
@@ -123,13 +127,20 @@ async def shaped(session: AsyncSession, rows: Sequence[Task]) -> list[shapes.Sha
     return [shapes.task(row, after=after[row.id], comments=comments[row.id]) for row in rows]
 
 
-async def check_after(session: AsyncSession, after: Iterable[int]) -> list[int]:
-    """Return the ids that exist; raises NotFound for the first that does not."""
+async def check_after(session: AsyncSession, after: Iterable[int], *, goal_id: int | None) -> list[int]:
+    """Return the ids, once each; raises NotFound for one that does not exist, Refused for one of another goal.
+
+    Goals are settled one by one: a task that waits for another goal's would leave its own without news.
+    """
     wanted = list(dict.fromkeys(after))
-    found = set((await session.scalars(select(Task.id).where(Task.id.in_(wanted)))).all()) if wanted else set()
+    query = select(Task.id, Task.goal_id).where(Task.id.in_(wanted))
+    found = {row.id: row.goal_id for row in await session.execute(query)} if wanted else {}
     for one in wanted:
         if one not in found:
             raise NotFound("task", str(one), "name an existing task after which this one comes")
+        if found[one] != goal_id:
+            of = f"goal {found[one]}" if found[one] is not None else "no goal"
+            raise Refused(f"task {str(one)!r} is of {of}: a task can only come after others of its own goal")
     return wanted
 
 

@@ -50,8 +50,9 @@ async def request(
 ) -> int:
     """Wish that `agent` runs, `delay_s` seconds from now; return the wakeup's id.
 
-    A second wish for the same agent and subject joins the queued one: it adds its reason, and the earlier time and the
-    higher priority hold. Wakes the dispatchers when the caller's transaction commits.
+    A second wish for the same agent and subject joins the queued one: it adds its reason, and the higher priority holds.
+    Only the board's wish makes it earlier: a retry's wait is not cut short by colleagues. Wakes the dispatchers when the
+    caller's transaction commits.
     """
     reason = {"source": source.value, "by": by, "note": note}
     due = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, float(delay_s))
@@ -78,7 +79,7 @@ async def request(
             ),
             "rank": func.least(old.rank, new.rank),
             "depth": func.least(old.depth, new.depth),
-            "not_before": func.least(old.not_before, new.not_before),
+            "not_before": func.least(old.not_before, new.not_before) if by == BOARD else old.not_before,
             "talk": old.talk | new.talk,
         },
     ).returning(Wakeup.id)
@@ -98,6 +99,15 @@ async def skip(session: AsyncSession, task_id: int, outcome: str, *, talk: bool 
         .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.talk.is_(talk), which)
         .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=outcome)
         .execution_options(synchronize_session=False)
+    )
+
+
+async def hand_over(session: AsyncSession, task_id: int, agent: str) -> None:
+    """Close what is queued for others on a task that is `agent`'s now; what they were told stands in its comments."""
+    await session.execute(
+        update(Wakeup)
+        .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.agent != agent)
+        .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=f"assigned to {agent}")
     )
 
 
@@ -137,11 +147,12 @@ WITH limits AS (
            (SELECT count(*) FROM runs r WHERE r.adapter = l.adapter AND r.status = 'running'))
      AND (w.task_id IS NULL OR EXISTS (
            SELECT 1 FROM tasks t WHERE t.id = w.task_id AND t.execution_run_id IS NULL
-              AND (t.status = 'todo' OR (w.talk AND t.status IN ('done', 'in_review', 'blocked', 'cancelled')))))
+              AND ((t.status = 'todo' AND t.assignee = w.agent)
+                   OR (w.talk AND t.status IN ('done', 'in_review', 'blocked', 'cancelled')))))
    ORDER BY w.rank, w.id LIMIT :capacity
      FOR UPDATE OF w SKIP LOCKED
 ), free_task AS (
-  SELECT t.id, t.status, t.attempt FROM tasks t
+  SELECT t.id, t.status, t.attempt, t.assignee FROM tasks t
    WHERE t.id IN (SELECT task_id FROM due) AND t.execution_run_id IS NULL
      AND t.status IN ('todo', 'done', 'in_review', 'blocked', 'cancelled')
      FOR UPDATE SKIP LOCKED
@@ -154,7 +165,7 @@ WITH limits AS (
       SELECT s AS slot, row_number() OVER (ORDER BY s) AS nth FROM generate_series(1, d.max_concurrent_runs) s
        WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.agent = d.agent AND r.slot = s AND r.status = 'running')
     ) free ON free.nth = d.nth
-   WHERE d.task_id IS NULL OR (t.id IS NOT NULL AND (t.status = 'todo' OR d.talk))
+   WHERE d.task_id IS NULL OR (t.status = 'todo' AND t.assignee = d.agent) OR (t.status <> 'todo' AND d.talk)
 ), seated AS (
   SELECT p.*, seat.adapter_slot
     FROM placed p LEFT JOIN limits l ON l.adapter = p.adapter

@@ -31,6 +31,10 @@ PATIENCE_S = 60.0
 POLL_S = 0.02
 CONFIG = "[runs]\nlease_s = 2\ndrain_s = 0.5\n[heartbeat]\ninterval_s = 1\n"
 CEO = 'adapter = "ceo"'
+_BOOT = (  # dies with the test's process, even when that is killed
+    "import ctypes, runpy, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); module = sys.argv.pop(1);"
+    "runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
 
 
 def until(condition: Callable[[], T], what: str, *, patience_s: float = PATIENCE_S) -> T:
@@ -84,10 +88,10 @@ def hit(pid: int, number: int) -> bool:
 
 
 class Node:
-    """One node in a process group of its own; by default `opencognit worker`."""
+    """One node in a process group of its own; by default `opencognit worker`. `module` is run in its place."""
 
-    def __init__(self, home: Path, log: Path, *words: str, program: Sequence[str] = ("-m", "opencognit")) -> None:
-        argv = [sys.executable, *program, "--home", str(home), *(words or ("worker",))]
+    def __init__(self, home: Path, log: Path, *words: str, module: str = "opencognit") -> None:
+        argv = [sys.executable, "-c", _BOOT, module, "--home", str(home), *(words or ("worker",))]
         self._log_path = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(argv, stdout=output, stderr=output, env=environ(), start_new_session=True)
@@ -150,15 +154,15 @@ class Site:
         self._logs = home.parent / f"{home.name}-logs"
         self._logs.mkdir(exist_ok=True)
 
-    def start(self, *words: str, program: Sequence[str] = ("-m", "opencognit")) -> Node:
+    def start(self, *words: str, module: str = "opencognit") -> Node:
         """Start a node; it may not claim yet."""
-        node = Node(self.home, self._logs / f"node-{len(self.nodes)}.log", *words, program=program)
+        node = Node(self.home, self._logs / f"node-{len(self.nodes)}.log", *words, module=module)
         self.nodes.append(node)
         return node
 
-    def started(self, *words: str, program: Sequence[str] = ("-m", "opencognit")) -> Node:
+    def started(self, *words: str, module: str = "opencognit") -> Node:
         """Start a node and return it when it claims."""
-        node = self.start(*words, program=program)
+        node = self.start(*words, module=module)
         until(lambda: node.claims or not node.alive, "the node claims")
         assert node.alive, f"the node has ended at once:\n{node.log}"
         return node

@@ -123,14 +123,14 @@ def balance(site: Site, ids: Sequence[int], *, memories: bool = True) -> Account
 
 
 EFFECTS = """
-SELECT t.id, t.status, t.result,
+SELECT t.id, t.status, btrim(t.result, E'\\n'),
        (SELECT count(*) FROM runs r WHERE r.task_id = t.id AND r.status = 'succeeded'),
        (SELECT count(*) FROM comments c WHERE c.task_id = t.id AND c.author = t.assignee),
        (SELECT count(*) FROM events e WHERE e.type = 'task.status_changed' AND e.subject_id = t.id::text
            AND e.data->>'to' = 'done'),
        (SELECT count(*) FROM events e JOIN runs r ON r.id::text = e.subject_id
          WHERE e.type = 'run.succeeded' AND r.task_id = t.id),
-       (SELECT coalesce(sum(m.evidence), 0) FROM memories m WHERE m.content = 'number ' || t.id || ' has had its effect')
+       (SELECT coalesce(sum(m.evidence), 0)::int FROM memories m WHERE m.content = 'number ' || t.id || ' has had its effect')
   FROM tasks t WHERE t.id = ANY(%s) ORDER BY t.id
 """
 

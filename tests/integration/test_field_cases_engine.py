@@ -5,28 +5,30 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
+import opencognit
 from opencognit.config import Retry
-from opencognit.contracts import Answer, Briefing, Comment, CreateTask, RunContext, Viewer
+from opencognit.contracts import Answer, BlockTask, Briefing, Comment, CreateTask, RunContext, Viewer
 from opencognit.db import Database
 from opencognit.engine import booking, brief, heartbeat
 from opencognit.engine.booking import Outcome
 from opencognit.engine.heartbeat import Heartbeat
 from opencognit.errors import OpenCognitError
-from opencognit.states import RunState, TaskState, WakeupSource
+from opencognit.states import RunState, TaskState
 from opencognit.testing import ScriptedAdapter, until
-from opencognit.work import flow, roster, wakeups
+from opencognit.work import flow, roster
 from opencognit.work.wakeups import Claimed
 from tests.conftest import MakeHome
 from tests.integration import company, testclock
 from tests.integration.test_booking import ENDINGS
 from tests.integration.test_node import AGENTS, running
 
-MINUTE, HOUR, DAY = 60, 3600, 86_400
+HOUR, DAY = 3600, 86_400
 
 
 @pytest.fixture
@@ -97,18 +99,17 @@ async def test_waiting_work_owns_nothing_and_is_taken_once(team: Database) -> No
 
 
 async def test_an_agents_word_at_the_end_of_each_run_causes_no_run(clock: Database) -> None:
-    """F01-05: it comments on its own task by action and by text, the task is blocked; an hour of heartbeats starts nothing."""
-    task_id = await company.give(clock, "ann")
-    (run,) = await company.claim(clock)
-    said = Answer(text="still blocked", actions=(Comment(text="I am blocked"), Comment(task_id=str(task_id), text="@ann again")))
-    async with clock.transaction() as session:
-        await session.execute(text("UPDATE tasks SET reason = 'needs a key'"))
-    await company.finish(clock, run, said, status=RunState.FAILED, error="needs a key")
-    (spoken,) = [await company.give(clock, "bob")]
-    (other,) = await company.claim(clock)
-    await company.finish(clock, other, Answer(text="done", actions=(Comment(text="finished, says bob"),)))
-    assert await _beats(clock, for_s=HOUR, every_s=30) == []
-    assert await company.value(clock, "SELECT count(*) FROM comments WHERE task_id = :id", id=spoken) == 2
+    """F01-05: ann comments by text and by action on her own blocked task, bob on his done one; an hour starts nothing."""
+    await company.give(clock, "ann")
+    await company.give(clock, "bob")
+    ann, bob = sorted(await company.claim(clock), key=lambda run: run.agent)
+    assert ann.task_id is not None
+    words = (Comment(text="still blocked"), Comment(task_id=str(ann.task_id), text="@ann"), BlockTask(reason="needs a key"))
+    await company.finish(clock, ann, Answer(text="I am blocked", actions=words))
+    await company.finish(clock, bob, Answer(text="done", actions=(Comment(text="finished, says bob"),)))
+    assert await company.value(clock, "SELECT count(*) FROM comments") == 5
+    assert (await company.task(clock, ann.task_id)).status == TaskState.BLOCKED
+    assert await _beats(clock, for_s=HOUR, every_s=60) == []
 
 
 async def test_two_reapers_at_once_take_a_run_over_once(team: Database) -> None:
@@ -239,20 +240,20 @@ async def test_a_tick_that_breaks_comes_again() -> None:
 
 
 async def test_silence_leaves_no_word_behind(db: Database, make_home: MakeHome) -> None:
-    """F02-08, F02-09: thirty silent wakes leave no comment and no memory, only runs that ended well."""
+    """F02-08, F02-09: thirty runs that have nothing to say leave no comment and no memory; their tasks are done."""
     home = make_home(agents=AGENTS)
-    async with running(db, home, ScriptedAdapter({"ann": "**SILENT**"})):
-        for number in range(1, 31):
-            async with db.transaction() as session:
-                await roster.wake(session, "ann", by="board")
+    async with running(db, home, ScriptedAdapter({"ann": "**HEARTBEAT_OK**", "bob": "a word"})):
+        for _ in range(30):
+            await company.give(db, "ann")
+        await company.give(db, "bob")
 
-            async def ended(number: int = number) -> bool:
-                return bool(await company.value(db, "SELECT count(*) FROM runs WHERE status = 'succeeded'") == number)
+        async def all_are_done() -> bool:
+            return bool(await company.value(db, "SELECT bool_and(status = 'done') FROM tasks"))
 
-            await until(ended)
-    counts = "SELECT (SELECT count(*) FROM comments) + (SELECT count(*) FROM memories)"
-    assert await company.value(db, counts) == 0
-    assert await company.value(db, "SELECT count(*) FROM runs WHERE result <> ''") == 0
+        await until(all_are_done)
+    assert [row.author for row in await company.rows(db, "SELECT author FROM comments")] == ["bob"]
+    assert await company.value(db, "SELECT count(*) FROM memories") == 0
+    assert await company.value(db, "SELECT count(*) FROM runs WHERE result LIKE '%HEARTBEAT%'") == 0
 
 
 # --- 09: leases and fences ----------------------------------------------------------------------------------------
@@ -293,6 +294,16 @@ async def test_every_time_that_is_stored_has_its_zone(db: Database) -> None:
         " WHERE table_schema = 'public' AND data_type = 'timestamp without time zone'"
     )
     assert [row[0] for row in await company.rows(db, query)] == ["routine_firings.slot"]
+
+
+def test_a_machines_own_clock_decides_nothing() -> None:
+    """F09-04: no module that owns work reads the wall clock; intervals are monotonic, all else is the database's `now()`."""
+    reading = re.compile(r"\btime\.time\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\btime_ns\(|\blocaltime\(|\bgmtime\(")
+    package = Path(opencognit.__file__).parent
+    files = [path for part in ("work", "engine", "db", "models") for path in (package / part).rglob("*.py")]
+    files += [package / name for name in ("daemon.py", "events.py", "schedule.py")]
+    assert len(files) > 30
+    assert [str(path) for path in files if reading.search(path.read_text())] == []
 
 
 async def test_a_reaper_that_meets_a_booking_waits_and_takes_nothing(team: Database) -> None:
@@ -386,11 +397,3 @@ async def test_no_transaction_is_open_while_an_adapter_works(db: Database, make_
 
         await until(ended)
     assert (await company.task(db, task_id)).status == TaskState.DONE
-
-
-async def test_a_wakeup_by_nobody_in_particular_has_its_source(team: Database) -> None:
-    """F09-08: asking twice for an agent without a task is one wakeup as well."""
-    async with team.transaction() as session:
-        for _ in range(3):
-            await wakeups.request(session, "ann", WakeupSource.MENTION)
-    assert await company.value(team, "SELECT count(*) FROM wakeups") == 1

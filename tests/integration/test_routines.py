@@ -106,6 +106,8 @@ async def test_a_slot_is_skipped_and_told_while_the_last_task_is_open(clock: Dat
         outcomes = [firing.outcome for firing in await routines.firings(session, "look")]
     assert outcomes == [routines.OVERLAPPED, routines.FIRED]
     assert await company.value(clock, "SELECT count(*) FROM events WHERE type = 'routine.skipped'") == 1
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 0
     await _work(clock)
     await testclock.advance(clock, HOUR)
     assert await _tick(clock) == 1
@@ -122,6 +124,42 @@ async def test_a_changed_routine_starts_with_its_next_future_slot(clock: Databas
     await _sync(clock)
     await testclock.advance(clock, HOUR)
     assert await _tick(clock) == 0
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1])
+async def test_a_restart_around_a_slot_neither_loses_nor_doubles_it(clock: Database, seconds: int) -> None:
+    """One second before, at, after the full hour: that slot fires once, and a clock set back fires nothing (F06-05)."""
+    await _sync(clock, hourly())
+    into = await company.value(clock, "SELECT extract(epoch FROM now() - date_trunc('hour', now()))")
+    await testclock.advance(clock, HOUR - float(into) + seconds)
+    await _sync(clock, hourly())
+    fired = await _tick(clock)
+    await testclock.advance(clock, 2)
+    assert fired + await _tick(clock) == 1
+    await _work(clock)
+    await testclock.advance(clock, -HOUR)
+    await _sync(clock, hourly())
+    assert await _tick(clock) == 0
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 0
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+
+
+async def test_a_restart_in_the_afternoon_leaves_tomorrows_mornings(clock: Database) -> None:
+    """Two daily routines that fired this morning: after a restart the next slots are tomorrow's, not later ones (F06-05)."""
+    daily = [hourly(name=f"at-{hour}", cron=f"0 {hour} * * *") for hour in (6, 9)]
+    into = await company.value(clock, "SELECT extract(epoch FROM now() - date_trunc('day', now()))")
+    await testclock.advance(clock, 24 * HOUR - float(into))
+    await _sync(clock, *daily)
+    for hours, fired in ((6.01, 1), (3, 1), (6, 0)):
+        await testclock.advance(clock, hours * HOUR)
+        assert await _tick(clock) == fired
+        await _work(clock)
+    await _sync(clock, *daily)
+    assert await _tick(clock) == 0
+    rows = await company.rows(clock, "SELECT next_at - date_trunc('day', now()) AS ahead FROM routines ORDER BY name")
+    assert [row.ahead.total_seconds() / HOUR for row in rows] == [30, 33]
 
 
 async def test_run_now_makes_one_task_and_refuses_a_second(clock: Database) -> None:

@@ -113,6 +113,7 @@ def test_values_of_the_file_are_read(load: Load) -> None:
         ("[retry]\ndelays_s = [1, 'x']", 2, ["retry.delays_s[2]", "expected a number"]),
         ("[[routines]]\nname='a'\ncron='* * *'\nagent='b'\ntitle='c'", 3, ["routines[1].cron", "five fields"]),
         ("[[routines]]\nname='a'\ncron='* * * * *'\ntitle='c'", 1, ["'routines[1].agent' is missing"]),
+        ("[[routines]]\nname='a'\ncron='* * * * *'\nagent='b'\ntitle='c'\n" * 2, 7, ["two routines are named 'a'"]),
         ("a = 1\nb = \n", 2, ["not valid TOML"]),
         ("a = 1\n\na = 2", 3, ["not valid TOML", "Cannot overwrite"]),
         ("[company]\nname = \"a\\u0000\"", 2, ["company.name", "NUL"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,30 @@ def test_a_daily_time_fires_once_on_the_day_without_an_hour(cron: str, expected:
 def test_a_daily_time_fires_once_on_the_day_with_an_hour_twice(cron: str, expected: list[str]) -> None:
     """The first 02:30 counts, the second does not (F06-01)."""
     assert fires(cron, BERLIN, at(2026, 10, 23, 22, 0), at(2026, 10, 26, 12, 0)) == expected
+
+
+def test_a_schedule_that_is_made_within_the_repeated_hour_comes_once() -> None:
+    """Before the first 02:30 that is next; from then on, and in the whole second hour, the next day's is (F06-01)."""
+    schedule = Schedule("30 2 * * *", BERLIN)
+    first, next_day = at(2026, 10, 25, 0, 30), at(2026, 10, 26, 1, 30)
+    for minute in range(0, 120, 5):
+        moment = at(2026, 10, 25, 0, 0) + timedelta(minutes=minute)
+        assert schedule.next_after(moment).at == (first if moment < first else next_day)
+
+
+@pytest.mark.parametrize(
+    ("cron", "days"),
+    [("0 0 * * *", [7, 8, 9, 10, 11]), ("0 0 * * mon-fri", [9, 10, 11, 12, 13]), ("0 0 * * sun", [8, 15, 22, 29])],
+)
+def test_midnight_is_on_every_matching_day_around_the_change(cron: str, days: list[int]) -> None:
+    """A US zone in March: midnight itself exists, and no day is skipped (F06-02)."""
+    schedule, moment, found = Schedule(cron, "America/New_York"), at(2026, 3, 6, 12, 0), []
+    for _ in days:
+        moment = schedule.next_after(moment).at
+        local = moment.astimezone(ZoneInfo("America/New_York"))
+        assert (local.hour, local.minute) == (0, 0)
+        found.append(local.day)
+    assert found == days
 
 
 def test_half_hours_keep_their_spacing_through_both_changes() -> None:
