@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOW_BYTES = 1_000_000_000
 FULL_BYTES = 100_000_000
+FREE = frozenset({"bash", "ceo"})
+"""Adapters that cost nothing by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,25 @@ def examine(option: Path | None) -> list[Finding]:
         return [*findings, Finding("config", "fail", str(error), "correct what the line says")]
     findings.append(Finding("config", "ok", f"{root / 'config.toml'}: {home.config.company.name}"))
     if specs is not None:
-        findings += [*_souls(home, specs), *_staff(specs), *_adapters(specs)]
+        findings += [*_souls(home, specs), *_staff(specs), *_adapters(specs), *_not_yet(home, specs)]
     return findings + asyncio.run(_database(home))
+
+
+def _not_yet(home: Home, specs: Mapping[str, AgentSpec]) -> Iterator[Finding]:
+    """Settings that this version reads and does not act on: nobody should rely on them unawares."""
+    config = home.config
+    found = {
+        "critic.enabled": config.critic.enabled,
+        "budget.monthly_usd": config.budget.monthly_usd is not None and any(spec.adapter not in FREE for spec in specs.values()),
+        "notify.webhook_url_env": bool(config.notify.webhook_url_env),
+        **{f"workdir of {spec.name}": spec.workdir is not None for spec in specs.values()},
+        **{f"needs_approval of {spec.name}": bool(spec.needs_approval) for spec in specs.values()},
+        **{f"monthly_budget_usd of {spec.name}": spec.monthly_budget_usd is not None for spec in specs.values()},
+    }
+    if named := [name for name, is_set in found.items() if is_set]:
+        yield Finding(
+            "settings", "warn", f"set, but without effect in this version: {', '.join(named)}", "do not rely on them yet"
+        )
 
 
 def _python() -> Finding:

@@ -384,3 +384,12 @@ def test_doctor_names_who_cannot_work(cli: Cli, home: Home) -> None:
     assert "allow_task_commands" in found["adapter of scribe"][1]
     assert found["ceo"][0] == "fail"
     assert "scribe.toml" in found["souls"][1]
+
+
+def test_doctor_names_settings_that_this_version_does_not_act_on(make_home: MakeHome) -> None:
+    """A key that is read and has no effect is said, so that nobody relies on it."""
+    ann = 'adapter = "bash"\nworkdir = "src"\nneeds_approval = ["rm"]\n[adapter_config]\ncommand = "true"'
+    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": ann}, config="[critic]\nenabled = true\n")
+    status, detail = findings(Cli(home.root), 0)["settings"]
+    assert status == "warn"
+    assert all(name in detail for name in ("critic.enabled", "workdir of ann", "needs_approval of ann"))
