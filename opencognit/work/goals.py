@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
-from opencognit.contracts import TEXT_LIMIT, TITLE_LIMIT
+from opencognit.contracts import TITLE_LIMIT
 from opencognit.db import notify
 from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
@@ -28,13 +28,7 @@ async def post(
     by: str = events.BOARD,
 ) -> Goal:
     """Store a goal and give it to the CEO to plan, in one transaction. Raises InvalidInput, or Refused without a CEO."""
-    title = title.strip()
-    if not title:
-        raise InvalidInput("title", "is empty: say in a few words what is to be achieved")
-    if len(title) > TITLE_LIMIT:
-        raise InvalidInput("title", f"has {len(title)} characters, at most {TITLE_LIMIT}: put the rest into --description")
-    if len(description) > TEXT_LIMIT:
-        raise InvalidInput("description", f"has {len(description)} characters, at most {TEXT_LIMIT}: shorten it")
+    title = tasks.checked_title(title, description, what="achieved")
     if budget_usd is not None and (not budget_usd.is_finite() or budget_usd <= 0):
         raise InvalidInput("budget_usd", f"is {budget_usd}: give a positive amount, or leave it out")
     await roster.ceo(session)

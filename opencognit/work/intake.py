@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from opencognit.contracts import TEXT_LIMIT, TITLE_LIMIT
-from opencognit.errors import InvalidInput, Refused
+from opencognit.errors import Refused
 from opencognit.models import Task
 from opencognit.states import GoalState, Priority, WakeupSource
 from opencognit.work import flow, goals, roster, tasks
@@ -28,13 +27,7 @@ async def create(
 
     Raises InvalidInput for its text, NotFound for a name or id that is not there, Refused for a goal that has ended.
     """
-    title = title.strip()
-    if not title:
-        raise InvalidInput("title", "is empty: say in a few words what is to be done")
-    if len(title) > TITLE_LIMIT:
-        raise InvalidInput("title", f"has {len(title)} characters, at most {TITLE_LIMIT}: put the rest into --description")
-    if len(description) > TEXT_LIMIT:
-        raise InvalidInput("description", f"has {len(description)} characters, at most {TEXT_LIMIT}: shorten it")
+    title = tasks.checked_title(title, description, what="done")
     goal = await goals.get(session, goal_id) if goal_id is not None else None
     if goal is not None:
         goal = await flow.lock_goal(session, goal.id)

@@ -8,6 +8,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
+from opencognit.contracts import TEXT_LIMIT, TITLE_LIMIT
 from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Comment, Goal, Task, TaskDependency
@@ -21,6 +22,18 @@ def parse_id(kind: str, ident: str | int) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise NotFound(kind, str(ident)[:80], f"ids are numbers: `opencognit {kind} list` shows them")
     return int(text)
+
+
+def checked_title(title: str, description: str, *, what: str) -> str:
+    """Return the trimmed title; raises InvalidInput for a title or description that is empty or too long."""
+    title = title.strip()
+    if not title:
+        raise InvalidInput("title", f"is empty: say in a few words what is to be {what}")
+    if len(title) > TITLE_LIMIT:
+        raise InvalidInput("title", f"has {len(title)} characters, at most {TITLE_LIMIT}: put the rest into --description")
+    if len(description) > TEXT_LIMIT:
+        raise InvalidInput("description", f"has {len(description)} characters, at most {TEXT_LIMIT}: shorten it")
+    return title
 
 
 async def create(
