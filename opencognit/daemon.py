@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,8 +19,8 @@ from sqlalchemy import text
 from opencognit import adapters, postgres
 from opencognit.agents import load_agents
 from opencognit.config import Home
-from opencognit.db import Database, check_server, upgrade
-from opencognit.errors import ConfigError, HomeInUse, OpenCognitError
+from opencognit.db import Database, check_server, is_current, upgrade
+from opencognit.errors import ConfigError, HomeInUse, OpenCognitError, Refused
 from opencognit.work import flow, roster, routines
 
 log = structlog.get_logger(__name__)
@@ -38,18 +39,21 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(home: Home) -> AsyncIterator[Opened]:
-    """Yield the company's database, migrated, with the agents as their files say; starts the embedded server if it is down.
+async def opened(home: Home, *, migrate: bool = False) -> AsyncIterator[Opened]:
+    """Yield the company's database at this version's schema; starts the embedded server if it is down.
 
-    Agent files that are wrong do not stop a command: the last good version holds, and the error is raised by what
-    needs the files.
+    An embedded database is always brought up to date. One that `database.url` names is changed only with `migrate`, by
+    the commands that are meant to: raises Refused where its schema is missing or old.
     """
     url = home.config.database_url
     holding = await asyncio.to_thread(postgres.hold, home.data) if url is None else None
     try:
         dsn = url if url is not None else _dsn(holding)
-        if await asyncio.to_thread(upgrade, dsn):
-            log.info("schema.upgraded")
+        if url is None or migrate:
+            if await asyncio.to_thread(upgrade, dsn):
+                log.info("schema.upgraded")
+        elif not await asyncio.to_thread(is_current, dsn):
+            raise Refused("the database that database.url names has not this version's schema: run `opencognit db upgrade`")
         db = Database(dsn, pool_size=home.config.database.pool_size)
         try:
             yield Opened(home, db, holding)
@@ -103,6 +107,7 @@ async def run_node(
 
     await asyncio.to_thread(check_server, company.db.url)
     await sync_agents(company)
+    await _sweep(company)
     node = Node(company.db, company.home, capacity=capacity)
     async with asyncio.TaskGroup() as group:
         helpers = [group.create_task(_look_after(company), name="files")]
@@ -111,6 +116,19 @@ async def run_node(
         await node.run(stop)
         for helper in helpers:
             helper.cancel()
+
+
+async def _sweep(company: Opened) -> None:
+    """Remove the briefing folders of runs that are over: a killed node leaves its own behind. Say what nobody can plan."""
+    async with company.db.reading() as session:
+        running = set((await session.scalars(text("SELECT id FROM runs WHERE status = 'running'"))).all())
+        planners = (await session.scalars(text("SELECT count(*) FROM agents WHERE adapter = 'ceo' AND present"))).one()
+    for folder in company.home.runtime.glob("run-*-*"):
+        number = folder.name.split("-")[1]
+        if number.isdigit() and int(number) not in running:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    if not planners:
+        log.warning("company.without_ceo", mend='goals cannot be posted: add an agents/NAME.toml with adapter = "ceo"')
 
 
 async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
@@ -152,7 +170,7 @@ def _fingerprint(home: Home) -> frozenset[tuple[str, int, int, int]]:
 
 @contextmanager
 def stopping(stop: asyncio.Event, *, at_once: Callable[[], None] | None = None) -> Iterator[None]:
-    """Turn SIGTERM and SIGINT into `stop`; a second one ends the process at once, as a kill would."""
+    """Turn SIGTERM, SIGINT and SIGHUP into `stop`; a second one ends the process at once, as a kill would."""
     loop = asyncio.get_running_loop()
 
     def first_or_second() -> None:
@@ -162,12 +180,12 @@ def stopping(stop: asyncio.Event, *, at_once: Callable[[], None] | None = None) 
             os._exit(130)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, first_or_second)
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
 

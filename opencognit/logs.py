@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
+from opencognit.outlet import Outlet
 
-def setup(level: str = "INFO", *, stream: TextIO | None = None, json: bool | None = None) -> None:
+
+def setup(level: str = "INFO", *, stream: TextIO | Outlet | None = None, json: bool | None = None) -> None:
     """Send structured lines to `stream` (default: standard error); JSON unless it is a terminal."""
     target = stream if stream is not None else sys.stderr
     as_json = json if json is not None else not target.isatty()
@@ -26,7 +28,7 @@ def setup(level: str = "INFO", *, stream: TextIO | None = None, json: bool | Non
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=target),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, target)),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=logging.WARNING, stream=target, force=True)
+    logging.basicConfig(level=logging.WARNING, stream=cast(TextIO, target), force=True)

@@ -163,6 +163,9 @@ async def _database(home: Home) -> list[Finding]:
     try:
         async with _server(home) as url:
             findings.append(Finding("database", "ok", await asyncio.to_thread(db.check_server, url)))
+            if home.config.database_url is not None and not await asyncio.to_thread(db.is_current, url):
+                told = "missing, or of another version"
+                return [*findings, Finding("schema", "fail", told, "run `opencognit db upgrade`")]
             changed = await asyncio.to_thread(db.upgrade, url)
             findings.append(Finding("schema", "ok", "brought up to date just now" if changed else "up to date"))
             findings += await _company(home, url)

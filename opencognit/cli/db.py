@@ -19,7 +19,7 @@ app = typer.Typer(help="The database: bring it up to date, print its address.")
 @app.command()
 @uses_home
 def upgrade(home: Home) -> None:
-    """Bring the database's schema to this version; every command does so by itself when it opens the company."""
+    """Bring the database's schema to this version; for the embedded database every command does so by itself."""
     from opencognit import db, postgres
 
     url = home.config.database_url

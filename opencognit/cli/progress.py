@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -16,6 +16,7 @@ from rich.text import Text
 from opencognit import daemon
 from opencognit.errors import OpenCognitError, Unreachable
 from opencognit.models import Goal, Task
+from opencognit.outlet import Outlet
 from opencognit.states import GoalState, TaskKind, TaskState
 from opencognit.work import goals
 
@@ -38,12 +39,19 @@ class View(Protocol):
     def close(self) -> None: ...
 
 
-async def follow(company: daemon.Opened, goal_id: int, *, timeout_s: float | None = None, quiet: bool = False) -> GoalState:
+async def follow(
+    company: daemon.Opened,
+    goal_id: int,
+    *,
+    timeout_s: float | None = None,
+    quiet: bool = False,
+    stream: TextIO | Outlet | None = None,
+) -> GoalState:
     """Wait until the goal is over and reported; return its state.
 
     Raises OpenCognitError when `timeout_s` passes first, Unreachable when no node works on the company any more.
     """
-    view = _view(quiet)
+    view = _view(quiet, stream if stream is not None else sys.stderr)
     started = alive = answered = time.monotonic()
     lonely = False
     try:
@@ -61,7 +69,7 @@ async def follow(company: daemon.Opened, goal_id: int, *, timeout_s: float | Non
                 await asyncio.sleep(POLL_S)
                 continue
             answered = now
-            view.show(goal, tasks)
+            await asyncio.to_thread(view.show, goal, tasks)  # a terminal may be stopped, the company must not
             if over:
                 return GoalState(goal.status)
             if timeout_s is not None and now - started > timeout_s:
@@ -75,11 +83,11 @@ async def follow(company: daemon.Opened, goal_id: int, *, timeout_s: float | Non
         view.close()
 
 
-def _view(quiet: bool) -> View:
+def _view(quiet: bool, stream: TextIO | Outlet) -> View:
     if quiet:
         return _Silent()
     console = Console(stderr=True)
-    return _LiveTable(console) if console.is_terminal else _Lines()
+    return _LiveTable(console) if console.is_terminal else _Lines(stream)
 
 
 class _Silent:
@@ -91,9 +99,10 @@ class _Silent:
 
 
 class _Lines:
-    """One line for each change, on standard error."""
+    """One line for each change."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO | Outlet) -> None:
+        self._stream = stream
         self._seen: dict[tuple[str, int], str] = {}
 
     def show(self, goal: Goal, tasks: Sequence[Task]) -> None:
@@ -106,7 +115,7 @@ class _Lines:
     def _say(self, kind: str, ident: int, status: str, rest: str) -> None:
         if self._seen.get((kind, ident)) != status:
             self._seen[kind, ident] = status
-            print(f"{time.strftime('%H:%M:%S')} {kind} {ident} {status:<11} {_line(rest)}", file=sys.stderr, flush=True)
+            print(f"{time.strftime('%H:%M:%S')} {kind} {ident} {status:<11} {_line(rest)}", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Nothing to close."""

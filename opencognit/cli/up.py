@@ -8,8 +8,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from opencognit import __version__, daemon, logs
@@ -17,37 +17,47 @@ from opencognit import demo as demo_company
 from opencognit.cli.progress import follow
 from opencognit.config import Home, load_config
 from opencognit.errors import OpenCognitError
+from opencognit.outlet import Outlet
 from opencognit.states import GoalState
 from opencognit.work import goals, reports, shapes
 
 
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+@contextmanager
+def _outlets() -> Iterator[tuple[Outlet, Outlet]]:
+    """Standard output and error as streams that never make the company wait."""
+    out, err = Outlet(sys.stdout), Outlet(sys.stderr)
+    try:
+        yield out, err
+    finally:
+        out.close()
+        err.close()
 
 
 async def up(home: Home, *, demo: bool) -> None:
-    """Run the company until SIGTERM or SIGINT; with `demo`, post or follow the demo goal first and print its report."""
-    logs.setup("WARNING" if demo and sys.stderr.isatty() else "INFO")
-    goal = demo_company.read_goal(home.root) if demo else None
-    with daemon.exclusively(home):
-        started = time.monotonic()
-        say(f"OpenCognit {__version__} · {home.config.company.name} · {home.root}")
-        async with daemon.opened(home) as company:
-            say(f"database ready after {time.monotonic() - started:.1f} s")
-            async with _node(company) as stop:
-                say(f"company running: {home.config.runs.capacity} places; Ctrl-C stops it")
-                if goal is not None:
-                    await _until_stopped(_show_demo(company, goal), stop)
-                await stop.wait()
-                say("stopping: runs get their time to finish; a second Ctrl-C ends at once")
-    say("stopped")
+    """Run the company until SIGTERM, SIGINT or SIGHUP; with `demo`, show the demo goal first and print its report."""
+    with _outlets() as (out, err):
+        logs.setup("WARNING" if demo and sys.stderr.isatty() else "INFO", stream=err)
+        goal = demo_company.read_goal(home.root) if demo else None
+        with daemon.exclusively(home):
+            started = time.monotonic()
+            print(f"OpenCognit {__version__} · {home.config.company.name} · {home.root}", file=err)
+            async with daemon.opened(home, migrate=True) as company:
+                print(f"database ready after {time.monotonic() - started:.1f} s", file=err)
+                async with _node(company) as stop:
+                    print(f"company running: {home.config.runs.capacity} places; Ctrl-C stops it", file=err)
+                    if goal is not None:
+                        await _until_stopped(_show_demo(company, goal, out, err), stop)
+                    await stop.wait()
+                    print("stopping: runs get their time to finish; a second Ctrl-C ends at once", file=err)
+        print("stopped", file=err)
 
 
 async def worker(home: Home, *, capacity: int | None) -> None:
-    """Run one more node on the company's database until SIGTERM or SIGINT."""
-    logs.setup("INFO")
-    async with daemon.opened(home) as company, _node(company, capacity=capacity) as stop:
-        await stop.wait()
+    """Run one more node on the company's database until SIGTERM, SIGINT or SIGHUP."""
+    with _outlets() as (_, err):
+        logs.setup("INFO", stream=err)
+        async with daemon.opened(home, migrate=True) as company, _node(company, capacity=capacity) as stop:
+            await stop.wait()
 
 
 @asynccontextmanager
@@ -81,15 +91,15 @@ async def _until_stopped(work: asyncio._CoroutineLike[None], stop: asyncio.Event
             await asyncio.gather(doing, stopping, return_exceptions=True)
 
 
-async def _show_demo(company: daemon.Opened, wanted: demo_company.DemoGoal) -> None:
+async def _show_demo(company: daemon.Opened, wanted: demo_company.DemoGoal, out: Outlet, err: Outlet) -> None:
     """Show the demo goal to its end; whatever becomes of the show, the company goes on."""
     try:
         goal_id = await _open_goal(company, wanted)
-        await follow(company, goal_id)
+        await follow(company, goal_id, stream=err)
         async with company.db.transaction() as session:
-            print(await reports.current(session, await goals.get(session, goal_id)), flush=True)
+            print(await reports.current(session, await goals.get(session, goal_id)), file=out)
     except OpenCognitError as error:
-        say(f"error: {error}")
+        print(f"error: {error}", file=err)
 
 
 async def _open_goal(company: daemon.Opened, wanted: demo_company.DemoGoal) -> int:

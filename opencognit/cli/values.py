@@ -34,6 +34,14 @@ def check_arguments(arguments: Sequence[str]) -> None:
             raise InvalidInput(f"argument {number}", f"{argument!r:.80} is not UTF-8: type it in UTF-8") from None
         if "\0" in argument:
             raise InvalidInput(f"argument {number}", f"{argument!r:.80} holds a NUL character: remove it")
+        if (argument == "" and arguments[number - 2] in ("--home", "--path", "--file")) or argument in (
+            "--home=",
+            "--path=",
+            "--file=",
+        ):
+            raise InvalidInput(
+                argument.rstrip("=") or arguments[number - 2], "is empty: name a folder or file, or leave the option out"
+            )
 
 
 def usd(option: str, text: str | None) -> Decimal | None:

@@ -6,19 +6,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import psycopg
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
 from sqlalchemy import Connection, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from opencognit.db.session import first_line, is_lost, path_option
 from opencognit.errors import OpenCognitError, Unreachable
+from opencognit.models import Base
 
 ADVISORY_KEY = 0x6F70636F67  # "opcog": whoever holds it migrates
 WAIT_S = 120
@@ -34,19 +31,31 @@ def upgrade(url: str, revision: str = "head", *, search_path: str | None = None,
     longer than the lock timeout: then nothing has changed.
     """
     with _connected(url, search_path) as connection:
-        config = _config(connection)
-        if revision == "head" and _revision(connection) == ScriptDirectory.from_config(config).get_current_head():
+        if revision == "head" and _revision(connection) == head():
             return False
         with _alone(connection, lock_timeout_s):
             before = _revision(connection)
-            command.upgrade(config, revision)
+            if before is None:
+                _refuse_foreign(connection)
+            _alembic(connection, "upgrade", revision)
             return _revision(connection) != before
+
+
+def head() -> str:
+    """Return this version's revision: migrations are named by it, in order."""
+    return max(path.name for path in (_scripts() / "versions").glob("[0-9]*.py")).partition("_")[0]
+
+
+def is_current(url: str) -> bool:
+    """Return whether the database is at this version's schema; changes nothing."""
+    with _connected(url, None) as connection:
+        return _revision(connection) == head()
 
 
 def downgrade(url: str, revision: str, *, search_path: str | None = None, lock_timeout_s: float = 5.0) -> None:
     """Migrate back to `revision` (`base`: an empty database)."""
     with _connected(url, search_path) as connection, _alone(connection, lock_timeout_s):
-        command.downgrade(_config(connection), revision)
+        _alembic(connection, "downgrade", revision)
 
 
 def check_server(url: str) -> str:
@@ -114,10 +123,6 @@ def _alone(connection: Connection, lock_timeout_s: float) -> Iterator[None]:
         if reason is None:
             raise
         raise OpenCognitError(reason) from error
-    except CommandError as error:
-        raise OpenCognitError(
-            f"this database was made by another version ({error}): use that version, or `opencognit backup restore`"
-        ) from error
 
 
 def _reason(error: DBAPIError) -> str | None:
@@ -135,14 +140,37 @@ def _reason(error: DBAPIError) -> str | None:
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    """Return the revision that the database is at, None where there is no schema of ours."""
+    if connection.execute(text("SELECT to_regclass('alembic_version') IS NULL")).scalar_one():
+        return None
+    return connection.execute(text("SELECT max(version_num) FROM alembic_version")).scalar_one_or_none()
 
 
-def _config(connection: Connection) -> Config:
+def _refuse_foreign(connection: Connection) -> None:
+    """A database without our schema but with tables of the same names is somebody else's."""
+    names = sorted(Base.metadata.tables)
+    query = text("SELECT name FROM unnest(CAST(:names AS text[])) AS name WHERE to_regclass(name) IS NOT NULL LIMIT 1")
+    found = connection.execute(query, {"names": names}).scalar_one_or_none()
+    if found is not None:
+        raise OpenCognitError(
+            f"this database has a table {found!r} that is not OpenCognit's: give it a database of its own in database.url"
+        )
+
+
+def _alembic(connection: Connection, verb: Literal["upgrade", "downgrade"], revision: str) -> None:
+    from alembic import command  # takes a fifth of a second to load, and most commands find nothing to migrate
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
     config = Config()
     config.set_main_option("script_location", str(_scripts()))
     config.attributes["connection"] = connection
-    return config
+    try:
+        (command.upgrade if verb == "upgrade" else command.downgrade)(config, revision)
+    except CommandError as error:
+        raise OpenCognitError(
+            f"this database was made by another version ({error}): use that version, or a database of its own for this one"
+        ) from error
 
 
 def _scripts() -> Path:

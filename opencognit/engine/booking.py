@@ -167,7 +167,7 @@ async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outco
         await flow.move(session, task, TaskState.BLOCKED, reason="waits for the board's answer", actor=actor, cause_run_id=run.id)
     else:
         task.rounds += 1
-        await tasks.change(session, task, TaskState.BACKLOG, reason="waits for its sub-tasks", actor=actor)
+        await tasks.change(session, task, TaskState.BACKLOG, actor=actor)
         await flow.settle_in(session, task, WakeupSource.CHILDREN, by=actor, cause_run_id=run.id)
 
 
@@ -193,7 +193,7 @@ async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, dela
             await flow.move(session, task, TaskState.CANCELLED, reason="the goal was cancelled")
         return
     if run.resumes_status is None:
-        await tasks.change(session, task, TaskState.TODO, reason=note)
+        await tasks.change(session, task, TaskState.TODO)
     else:
         await session.flush()
     source = WakeupSource.RETRY if run.resumes_status is None else WakeupSource.COMMENT
@@ -246,7 +246,8 @@ async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
     The third lost run blocks the task. The run's late writes carry the old token and match nothing.
     """
     task = await tasks.locked(session, lost.task_id) if lost.task_id is not None else None
-    if not await locks.take_over(session, lost.run_id, "its node stopped renewing the lease, or its 30 minutes were over"):
+    why = "its node stopped renewing the lease" if lost.lease_over else "the time of its lock was over"
+    if not await locks.take_over(session, lost.run_id, why):
         return False
     run = await runs.get(session, lost.run_id)
     await wakeups.close(session, run.id, RunState.LOST)

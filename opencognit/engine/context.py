@@ -29,7 +29,7 @@ PIECE = 64 * 1024
 
 
 class RunLogWriter:
-    """Keeps the head of what a run prints, then only its tail: half of `limit` characters each, whatever comes.
+    """Keeps the head of what a run prints, then only its tail: half of `limit` bytes each, whatever comes.
 
     Rows are written under the run's token; once the run is somebody else's, the rest is dropped.
     """
@@ -38,25 +38,30 @@ class RunLogWriter:
         self._db, self._run_id, self._token = db, run_id, token
         self._room = self._half = max(limit // 2, PIECE)
         self._waiting: list[tuple[str, str]] = []
-        self._tail: deque[tuple[str, str]] = deque()
+        self._tail: deque[tuple[str, str, int]] = deque()
         self._tail_size = self._left_out = self._seq = 0
         self._fenced = False
         self._writing = asyncio.Lock()
 
     def add(self, chunk: str, stream: str) -> None:
         """Take a chunk; never waits."""
-        head, rest = chunk[: self._room], chunk[self._room :]
+        raw = chunk.encode("utf-8", "replace")
+        if len(raw) <= self._room:
+            self._waiting.append((stream, chunk))
+            self._room -= len(raw)
+            return
+        head, rest = raw[: self._room], raw[self._room :]
         if head:
-            self._waiting.append((stream, head))
-            self._room -= len(head)
-        if rest:
-            self._tail.append((stream, rest[-self._half :]))
-            self._left_out += max(len(rest) - self._half, 0)
-            self._tail_size += min(len(rest), self._half)
-            while self._tail_size > self._half and len(self._tail) > 1:
-                dropped = len(self._tail.popleft()[1])
-                self._tail_size -= dropped
-                self._left_out += dropped
+            self._waiting.append((stream, head.decode("utf-8", "ignore")))
+        self._room = 0
+        kept = rest[-self._half :]
+        self._tail.append((stream, kept.decode("utf-8", "ignore"), len(kept)))
+        self._left_out += len(rest) - len(kept)
+        self._tail_size += len(kept)
+        while self._tail_size > self._half and len(self._tail) > 1:
+            dropped = self._tail.popleft()[2]
+            self._tail_size -= dropped
+            self._left_out += dropped
 
     async def keep_flushing(self) -> None:
         """Write what has come, every half second, until cancelled; while the database is away it waits here."""
@@ -70,8 +75,8 @@ class RunLogWriter:
     async def close(self) -> None:
         """Write the rest: what was held back of the head, a line that says what was left out, the tail."""
         if self._left_out:
-            self._waiting.append(("system", f"\n[... {self._left_out} characters left out ...]\n"))
-        self._waiting.extend(self._tail)
+            self._waiting.append(("system", f"\n[... {self._left_out} bytes left out ...]\n"))
+        self._waiting.extend((stream, text) for stream, text, _ in self._tail)
         self._tail.clear()
         try:
             await self._flush()

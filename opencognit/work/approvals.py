@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
-from opencognit.errors import InvalidInput, NotFound
+from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Approval, Task
 from opencognit.states import APPROVAL_STEPS, ApprovalKind, ApprovalState, TaskState, WakeupSource, step
@@ -108,7 +108,9 @@ async def _pending(session: AsyncSession, ident: str | int) -> tuple[Approval, T
     approval = await get(session, ident)
     task = await tasks.locked(session, approval.task_id) if approval.task_id is not None else None
     await session.refresh(approval, with_for_update=True)
-    step(APPROVAL_STEPS, ApprovalState(approval.status), ApprovalState.CANCELLED, kind="approval", ident=approval.id)
+    if approval.status != ApprovalState.PENDING:
+        how = f"{approval.status}: {approval.decision or approval.note or 'no word was given'}"
+        raise Refused(f"approval {str(approval.id)!r} has been decided already ({how})")
     return approval, task
 
 

@@ -235,6 +235,8 @@ async def assign(session: AsyncSession, ident: str | int, agent: str, *, by: str
     await roster.working(session, agent)
     task = await tasks.locked(session, ident)
     _refuse_running(task, "assigned")
+    if task.kind != TaskKind.WORK:
+        raise Refused(f"task {str(task.id)!r} is a {task.kind} of its goal and stays with {task.assignee}: assign work instead")
     await _refuse_called_off(session, task)
     await wakeups.skip(session, task.id, f"assigned to {agent}")
     await wakeups.hand_over(session, task.id, agent)

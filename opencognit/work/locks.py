@@ -21,6 +21,7 @@ class Lost:
     agent: str
     task_id: int | None
     goal_id: int | None
+    lease_over: bool
 
 
 async def fence(session: AsyncSession, run_id: int, token: int) -> Run:
@@ -95,7 +96,7 @@ async def stretch(session: AsyncSession, run_ids: Sequence[int], *, ttl_s: float
 LAPSED = text("""
 -- A task's 30 minutes count as well as the node's lease: whichever ends first. After a restart of the server nobody is taken
 -- over for the length of a lease: what finished meanwhile gets the time to be booked.
-SELECT r.id AS run_id, r.agent, r.task_id, t.goal_id
+SELECT r.id AS run_id, r.agent, r.task_id, t.goal_id, r.lease_expires_at <= now() AS lease_over
   FROM runs r LEFT JOIN tasks t ON t.id = r.task_id
  WHERE r.status = 'running'
    AND (r.lease_expires_at <= now() OR (t.execution_run_id = r.id AND t.lock_expires_at <= now()))

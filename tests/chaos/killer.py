@@ -14,6 +14,7 @@ from tests.chaos import ledger
 from tests.chaos.kit import Node, Site, hit, until
 
 UNREACHABLE_EXIT = 5
+LONGEST_PAUSE_S = 4.0
 DRAINED = (0, 130, -signal.SIGTERM)
 """In order, at once by a second signal, or by one that came when all was over."""
 SERVER_REST_S = 13.0
@@ -38,10 +39,9 @@ class Killer:
         self._spared_until = 0.0
 
     def start(self, nodes: int) -> None:
-        """Start the first nodes: one `up`, the rest workers."""
-        self._nodes = [self.site.start("worker", "--capacity", "4") for _ in range(nodes)]
-        for node in self._nodes:
-            until(lambda node=node: node.claims or not node.alive, "the node claims")
+        """Start the first nodes."""
+        self._nodes = [self.site.start() for _ in range(nodes)]
+        until(lambda: all(node.claims for node in self._nodes), "every node claims")
 
     def act(self) -> None:
         """Do one thing at random, and whatever is due from before."""
@@ -85,7 +85,7 @@ class Killer:
             early = code == UNREACHABLE_EXIT and not node.claims
             assert early or code in (*wanted, -signal.SIGKILL), f"a node ended with {code}:\n{node.log}"
             self.did["not begun"] += early
-            self._nodes[number] = self.site.start("worker", "--capacity", "4")
+            self._nodes[number] = self.site.start()
 
     def _victim(self) -> Node | None:
         """A node that claims: others are left to begin."""
@@ -153,9 +153,8 @@ def run_round(site: Site, *, tasks: int, nodes: int, lease_s: float, seed: int, 
     while ledger.done(site, ids) < tasks:
         assert time.monotonic() < limit, f"the work is not done in time: {ledger.done(site, ids)} of {tasks} ({killer.did})"
         killer.act()
-        time.sleep(pause.uniform(0.3, 0.9) * lease_s)
-        innocent = [task_id for task_id, reason in ledger.blocked(site) if ledger.LOST_WITH_NODES in reason]
-        ledger.retry(site, innocent)
+        time.sleep(pause.uniform(0.4, 1.0) * min(lease_s, LONGEST_PAUSE_S))
+        ledger.retry_lost(site)
     took_s = time.monotonic() - started
     killer.rest()
     account = ledger.balance(site, ids)

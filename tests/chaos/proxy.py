@@ -119,7 +119,8 @@ class Proxy:
                 act(link)
             return len(self._links)
 
-        return self._do(all_of_them())
+        count: int = self._do(all_of_them())
+        return count
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(self, reader, writer)
@@ -138,4 +139,3 @@ class Proxy:
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
-

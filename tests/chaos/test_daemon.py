@@ -1,186 +1,133 @@
-"""The real daemon as a process: killed, interrupted, started twice. Nothing is lost, nothing doubled, nothing left behind."""
+"""The real daemon and what people do to it: killed, interrupted, started twice, paused, told to stop a run."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from opencognit.db import Database
-from tests.conftest import MakeHome
-from tests.integration import company
+from tests.chaos import ledger
+from tests.chaos.conftest import MakeSite, long
+from tests.chaos.kit import CEO, CONFIG, command, is_gone, no_orphans, until
 
-PATIENCE_S = 60.0
-CONFIG = "[runs]\nlease_s = 2\ndrain_s = 0.5\n[heartbeat]\ninterval_s = 1\n"
-SLOW = """adapter = "bash"
-skills = ["slow"]
-[adapter_config]
-command = '''
-echo x >> "$OPENCOGNIT_WORKSPACE/starts"
-echo "[REMEMBER:lab] attempt saw the lab"
-sleep 300 &
-n=$(wc -l < "$OPENCOGNIT_WORKSPACE/starts")
-[ "$n" -gt 1 ] || sleep 300
-echo; echo finished
-'''
-"""
+REMEMBERING = ledger.STUBBORN.replace("sleep 300 &", 'sleep 300 &\necho "[REMEMBER:lab] attempt saw the lab"')
 
 
-def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("OPENCOGNIT_")}
-
-
-def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One short command beside the daemon."""
-    argv = [sys.executable, "-m", "opencognit", "--home", str(home), *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, env=_environ(), timeout=PATIENCE_S, check=False)
-
-
-class Daemon:
-    """`opencognit up` in a process group of its own."""
-
-    def __init__(self, home: Path, log: Path, verb: str = "up") -> None:
-        argv = [sys.executable, "-m", "opencognit", "--home", str(home), verb]
-        self._log = log.open("ab")
-        self.process = subprocess.Popen(argv, stdout=self._log, stderr=self._log, env=_environ(), start_new_session=True)
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(timeout=PATIENCE_S)
-        self._log.close()
-        return code
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Start daemons that the test's end kills."""
-    running: list[Daemon] = []
-
-    def go(home: Path, verb: str = "up") -> Daemon:
-        running.append(Daemon(home, tmp_path / "daemon.log", verb))
-        return running[-1]
-
-    yield go
-    for daemon in running:
-        if daemon.process.poll() is None:
-            daemon.end(signal.SIGKILL)
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
-    return value
-
-
-def processes_of(workspace: Path) -> list[int]:
-    """Every process whose environment names this workspace."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if str(workspace).encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def _tasks(home: Path) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(command(home, "task", "list", "--json").stdout)["items"]
-    return items
-
-
-def test_a_killed_daemons_run_is_done_again_once(make_home: MakeHome, start: Callable[..., Daemon], database_url: str) -> None:
+def test_a_killed_daemons_run_is_done_again_once(make_site: MakeSite) -> None:
     """kill -9 in mid-run: the child dies with it; `up` again runs the task once more when the lease is over, and once."""
-    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": SLOW}, config=CONFIG).root
-    first = start(home)
-    assert command(home, "task", "create", "slow work", "--assignee", "ann").returncode == 0
-    workspace = home / "data" / "workspaces" / "task-1"
-    until(lambda: (workspace / "starts").exists() and processes_of(workspace), "the run has begun")
+    site = make_site(agents={"ceo": CEO, "ann": REMEMBERING})
+    first = site.started("up")
+    (task_id,) = ledger.give(site, 1, to=["ann"])
+    until(lambda: ledger.trace(site, task_id) and site.children(), "the run has begun")
     first.end(signal.SIGKILL)
-    until(lambda: not processes_of(workspace), "what it ran died with it")
-    second = start(home)
-    until(lambda: _tasks(home)[0]["status"] == "done", "done by the second daemon")
-    assert second.end(signal.SIGTERM) == 0
-    assert (workspace / "starts").read_text() == "x\nx\n"
-    assert not processes_of(workspace)
-
-    async def counted() -> tuple[Any, ...]:
-        db = Database(database_url)
-        try:
-            return (
-                await company.value(db, "SELECT array_agg(status ORDER BY id) FROM runs"),
-                await company.value(db, "SELECT sum(evidence) FROM memories"),
-                await company.value(db, "SELECT count(*) FROM comments WHERE author = 'ann'"),
-                await company.value(db, "SELECT count(*) FROM tasks WHERE execution_run_id IS NOT NULL"),
-            )
-        finally:
-            await db.close()
-
-    assert asyncio.run(counted()) == (["lost", "succeeded"], 1, 1, 0)
+    until(lambda: not site.children(), "what it ran died with it")
+    second = site.started("up")
+    until(lambda: ledger.done(site, [task_id]), "done by the second daemon")
+    assert second.end() == 0
+    assert ledger.trace(site, task_id) == ["1", "2"]
+    assert ledger.run_states(site, task_id) == ["lost", "succeeded"]
+    assert site.value("SELECT sum(evidence)::int FROM memories") == 1
+    ledger.balance(site, [task_id], memories=False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_daemon_gives_its_work_back(make_home: MakeHome, start: Callable[..., Daemon], number: int) -> None:
+def test_an_interrupted_daemon_gives_its_work_back(make_site: MakeSite, number: int) -> None:
     """It exits with 0 after its drain; no process and no lock is left, and the task is ready."""
-    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": SLOW}, config=CONFIG).root
-    daemon = start(home)
-    command(home, "task", "create", "slow work", "--assignee", "ann")
-    workspace = home / "data" / "workspaces" / "task-1"
-    until(lambda: (workspace / "starts").exists(), "the run has begun")
+    site = make_site(agents={"ceo": CEO, "ann": ledger.STUBBORN})
+    daemon = site.started("up")
+    (task_id,) = ledger.give(site, 1, to=["ann"])
+    until(lambda: ledger.trace(site, task_id), "the run has begun")
     assert daemon.end(number) == 0
-    assert not processes_of(workspace)
-    (task,) = _tasks(home)
-    assert (task["status"], task["lock"]) == ("todo", None)
+    assert not site.children()
+    assert site.rows("SELECT status, execution_run_id, attempt FROM tasks") == [("todo", None, 0)]
+    assert site.rows("SELECT status FROM wakeups ORDER BY id") == [("done",), ("queued",)]
 
 
-def test_a_second_up_is_refused_and_a_worker_is_not(make_home: MakeHome, start: Callable[..., Daemon]) -> None:
+def test_a_second_up_is_refused_and_a_worker_is_not(make_site: MakeSite) -> None:
     """The second names the first and the way out; a worker shares the work; after the first's end another may start."""
-    home = make_home(config=CONFIG).root
-    first = start(home)
-    until(lambda: json.loads(command(home, "status", "--json").stdout)["nodes"], "the first is up")
-    refused = command(home, "up")
+    site = make_site()
+    first = site.started("up")
+    refused = command(site.home, "up")
     assert refused.returncode == 4
-    assert str(first.process.pid) in refused.stderr
+    assert str(first.pid) in refused.stderr
     assert "worker" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
-    worker = start(home, "worker")
-    until(lambda: len(json.loads(command(home, "status", "--json").stdout)["nodes"]) == 2, "two nodes")
-    assert worker.end(signal.SIGTERM) == 0
-    assert first.end(signal.SIGTERM) == 0
-    again = start(home)
-    until(lambda: json.loads(command(home, "status", "--json").stdout)["nodes"], "it starts again at once")
-    assert again.end(signal.SIGTERM) == 0
+    worker = site.started()
+    assert site.value("SELECT count(*) FROM nodes WHERE ended_at IS NULL") == 2
+    assert worker.end() == 0
+    assert first.end() == 0
+    assert site.started("up").end() == 0
+    assert site.value("SELECT count(*) FROM nodes WHERE ended_at IS NULL") == 0
 
 
-def test_a_frozen_node_loses_its_work_and_cannot_finish_it(make_home: MakeHome, start: Callable[..., Daemon]) -> None:
-    """SIGSTOP longer than the lease: its warden kills what it ran, another node does the task, and after SIGCONT it
-    writes nothing and goes on as a good node."""
-    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": SLOW}, config=CONFIG).root
-    frozen = start(home)
-    command(home, "task", "create", "slow work", "--assignee", "ann")
-    workspace = home / "data" / "workspaces" / "task-1"
-    until(lambda: (workspace / "starts").exists(), "the run has begun")
-    os.kill(frozen.process.pid, signal.SIGSTOP)
-    until(lambda: not processes_of(workspace), "the warden ended the run")
-    worker = start(home, "worker")
-    until(lambda: _tasks(home)[0]["status"] == "done", "the other node did it")
-    os.kill(frozen.process.pid, signal.SIGCONT)
-    command(home, "task", "create", "more slow work", "--assignee", "ann")
-    worker.end(signal.SIGTERM)
-    until(lambda: (home / "data" / "workspaces" / "task-2" / "starts").exists(), "the thawed node works again")
-    shown = json.loads(command(home, "task", "show", "1", "--json").stdout)
-    assert (shown["status"], shown["attempt"]) == ("done", 2)
-    assert sum(comment["author"] == "ann" for comment in shown["comments"]) == 1
-    assert frozen.end(signal.SIGTERM) == 0
+def test_a_run_that_ignores_sigterm_is_cancelled(make_site: MakeSite) -> None:
+    """`run cancel`: the whole process group is gone soon, the run is cancelled, and its task waits for the board."""
+    site = make_site(agents={"ceo": CEO, "ann": ledger.STUBBORN})
+    site.started()
+    (task_id,) = ledger.give(site, 1, to=["ann"])
+    until(lambda: ledger.trace(site, task_id), "the run has begun")
+    assert command(site.home, "run", "cancel", "1").returncode == 0
+    until(lambda: not site.children(), "the group is gone", patience_s=5)
+    until(lambda: ledger.run_states(site, task_id) == ["cancelled"], "the run is cancelled")
+    assert [ident for ident, _ in ledger.blocked(site)] == [task_id]
+    assert ledger.settled(site)
+
+
+def test_a_second_sigterm_stops_at_once(make_site: MakeSite) -> None:
+    """The first waits for the runs, the second does not: exit 130, no process left, and another node does the work."""
+    site = make_site(agents={"ceo": CEO, "ann": ledger.STUBBORN}, config=CONFIG.replace("drain_s = 0.5", "drain_s = 600"))
+    node = site.started()
+    (task_id,) = ledger.give(site, 1, to=["ann"])
+    until(lambda: ledger.trace(site, task_id), "the run has begun")
+    wardens = node.wardens()
+    assert wardens
+    node.send(signal.SIGTERM)
+    until(lambda: "node.draining" in node.log, "it drains")
+    assert node.alive
+    assert node.end(signal.SIGTERM) == 130
+    no_orphans(site)
+    until(lambda: all(map(is_gone, wardens)), "its warden has gone")
+    site.started()
+    until(lambda: ledger.done(site, [task_id]), "another node did it")
+    assert ledger.run_states(site, task_id) == ["lost", "succeeded"]
+
+
+def test_pause_stops_every_node_and_resume_goes_on(make_site: MakeSite) -> None:
+    """Three nodes under load: nothing starts a second after the pause, what runs finishes, and all is done after it."""
+    site = make_site()
+    for _ in range(3):
+        site.start()
+    until(lambda: all(node.claims for node in site.nodes), "all claim")
+    ids = ledger.give(site, 120)
+    until(lambda: ledger.done(site, ids), "work is on")
+    assert command(site.home, "pause").returncode == 0
+    until(lambda: not site.running(), "what runs finishes")
+    waiting = site.value("SELECT count(*) FROM wakeups WHERE status = 'queued'")
+    assert waiting
+    ledger.give(site, 3)  # a notification, and a second for every node's heartbeat
+    until(lambda: site.value("SELECT bool_and(seen_at > paused_at + interval '1.5 s') FROM nodes, company"), "time passes")
+    late = "SELECT count(*) FROM runs, company WHERE started_at > paused_at + interval '1 s'"
+    assert site.value(late) == 0
+    assert site.value("SELECT count(*) FROM wakeups WHERE status = 'queued'") == waiting + 3
+    assert command(site.home, "resume").returncode == 0
+    until(lambda: ledger.done(site, ids) == len(ids), "all is done")
+    ledger.balance(site, ids)
+
+
+@long
+@pytest.mark.timeout(300)
+def test_a_killed_nodes_run_is_taken_over_soon_with_default_settings(make_site: MakeSite) -> None:
+    """With leases of 30 seconds another node has the run within 40 of the kill."""
+    site = make_site(agents={"ceo": CEO, "ann": ledger.steady(30)}, config="")
+    site.started()
+    (task_id,) = ledger.give(site, 1, to=["ann"])
+    until(lambda: ledger.trace(site, task_id), "the run has begun")
+    other = site.started()
+    assert other.alive
+    site.nodes[0].end(signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: len(ledger.run_states(site, task_id)) == 2, "another has it", patience_s=40)
+    print(f"taken over after {time.monotonic() - killed:.1f} s")
+    until(lambda: ledger.done(site, [task_id]), "it is done")
+    ledger.balance(site, [task_id], memories=False)

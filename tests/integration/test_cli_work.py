@@ -458,7 +458,7 @@ def test_an_option_is_chosen_by_number_or_text(cli: Cli, home: Home, option: str
         "board",
     )
     assert decided["decided_at"].endswith("Z")
-    cli.refuses(4, "cannot become", "approval", "reject", "1")
+    cli.refuses(4, "decided already", "approval", "reject", "1")
     assert cli.ok("approval", "list", "--pending", "--json").json == {"items": []}
 
 
