@@ -153,7 +153,7 @@ def run_round(site: Site, *, tasks: int, nodes: int, lease_s: float, seed: int, 
     while ledger.done(site, ids) < tasks:
         assert time.monotonic() < limit, f"the work is not done in time: {ledger.done(site, ids)} of {tasks} ({killer.did})"
         killer.act()
-        time.sleep(pause.uniform(0.4, 1.0) * min(lease_s, LONGEST_PAUSE_S))
+        time.sleep(pause.uniform(0.5, 1.2) * min(lease_s, LONGEST_PAUSE_S))
         ledger.retry_lost(site)
     took_s = time.monotonic() - started
     killer.rest()

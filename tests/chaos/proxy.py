@@ -27,6 +27,11 @@ class _Link:
         self.open = asyncio.Event()
         self.open.set()
         self._committing = self._marked = False
+        self._pumps: list[asyncio.Task[None]] = []
+
+    def end(self) -> None:
+        for pump in self._pumps:
+            pump.cancel()
 
     def drop(self) -> None:
         """Attach a filter that keeps no byte of any packet: the kernel then neither takes nor acknowledges what comes."""
@@ -42,11 +47,10 @@ class _Link:
             self.writer.close()
             return
         try:
-            pumps = [asyncio.create_task(self._up(back)), asyncio.create_task(self._down(there))]
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            self._pumps = [asyncio.create_task(self._up(back)), asyncio.create_task(self._down(there))]
+            await asyncio.wait(self._pumps, return_when=asyncio.FIRST_COMPLETED)
+            self.end()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
         finally:
             back.close()
             self.writer.close()
@@ -132,9 +136,9 @@ class Proxy:
 
     async def _end(self) -> None:
         self._server.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for link in self._links:
+            link.end()
         await asyncio.gather(*others, return_exceptions=True)
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:

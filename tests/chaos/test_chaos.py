@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import ledger
-from tests.chaos.conftest import MakeSite
+from tests.chaos.conftest import MakeSite, long
 from tests.chaos.killer import run_round
 from tests.chaos.kit import CEO, embedded, hit, no_orphans, until
 
@@ -23,7 +23,7 @@ ODD = "tests.chaos.odd_node"
 def test_a_random_killer_neither_loses_nor_doubles_anything(tmp_path: Path) -> None:
     """Three nodes, 200 tasks; nodes are killed, frozen, drained, their sessions ended, and the server with its keeper and
     its backends killed, until all is done: each effect once, every wakeup ended, nothing running, locked or orphaned."""
-    with embedded(tmp_path / "home", agents=ledger.company()) as site:
+    with embedded(tmp_path / "home", agents=ledger.company(step_s=0.05)) as site:
         print(run_round(site, tasks=200, nodes=3, lease_s=LEASE_S, seed=int.from_bytes(os.urandom(3))))
 
 
@@ -51,11 +51,11 @@ def _of_task(pid: int, task_id: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("oddity", ["", "no-token", "no-warden"])
+@pytest.mark.parametrize("oddity", [pytest.param("", marks=long), "no-token", "no-warden"])
 def test_a_frozen_node_doubles_nothing_by_either_fence_alone(make_site: MakeSite, oddity: str) -> None:
     """SIGSTOP past the lease, then SIGCONT. Without the token, the warden has ended the node's runs before anybody else
     starts them; without the warden they go on beside their successors, and the token keeps their results out."""
-    site = make_site(agents={"ceo": CEO, "ann": ledger.steady(40)})
+    site = make_site(agents={"ceo": CEO, "ann": ledger.steady(35)})
     for _ in range(2):
         site.start(oddity, "worker", module=ODD) if oddity else site.start()
     until(lambda: all(node.claims for node in site.nodes), "both claim")
@@ -115,8 +115,8 @@ def test_a_node_frozen_in_mid_booking_holds_nobody_up(make_site: MakeSite) -> No
 def test_a_blocked_event_loop_costs_its_node_the_runs(make_site: MakeSite) -> None:
     """An adapter that blocks the loop longer than the lease: the node's runs end before another has them, its own late
     result counts for nothing, and everything is done once."""
-    blocking = f'adapter = "blocking"\n[adapter_config]\nseconds = {3 * LEASE_S}\n'
-    site = make_site(agents={"ceo": CEO, "bob": blocking, "ann": ledger.steady(30)})
+    blocking = f'adapter = "blocking"\n[adapter_config]\nseconds = {2 * LEASE_S}\n'
+    site = make_site(agents={"ceo": CEO, "bob": blocking, "ann": ledger.steady(25)})
     blocked = site.started("blocking", "worker", module=ODD)
     (steady,) = ledger.give(site, 1, to=["ann"])
     until(lambda: ledger.trace(site, steady), "its other run has begun")
@@ -134,7 +134,7 @@ def test_a_blocked_event_loop_costs_its_node_the_runs(make_site: MakeSite) -> No
 
 def test_a_lease_renewed_too_late_blames_nobody(make_site: MakeSite) -> None:
     """The answer to a renewal comes after the warden has ended the runs: they are lost, not failed, and are done again."""
-    site = make_site(agents={"ceo": CEO, "ann": ledger.steady(40)})
+    site = make_site(agents={"ceo": CEO, "ann": ledger.steady(25)})
     site.started("late-renewal", "worker", module=ODD)
     (task_id,) = ledger.give(site, 1, to=["ann"])
     until(lambda: ledger.done(site, [task_id]) or ledger.blocked(site), "the task has ended")

@@ -11,7 +11,7 @@ from tests.chaos import ledger
 from tests.chaos.conftest import MakeSite, long
 from tests.chaos.kit import CEO, CONFIG, command, is_gone, no_orphans, until
 
-REMEMBERING = ledger.STUBBORN.replace("sleep 300 &", 'sleep 300 &\necho "[REMEMBER:lab] attempt saw the lab"')
+REMEMBERING = ledger.STUBBORN.replace("sleep 300 &", 'sleep 300 &\necho "[REMEMBER:lab] attempt saw the lab"; echo')
 
 
 def test_a_killed_daemons_run_is_done_again_once(make_site: MakeSite) -> None:
@@ -99,7 +99,7 @@ def test_pause_stops_every_node_and_resume_goes_on(make_site: MakeSite) -> None:
     for _ in range(3):
         site.start()
     until(lambda: all(node.claims for node in site.nodes), "all claim")
-    ids = ledger.give(site, 120)
+    ids = ledger.give(site, 72)
     until(lambda: ledger.done(site, ids), "work is on")
     assert command(site.home, "pause").returncode == 0
     until(lambda: not site.running(), "what runs finishes")
