@@ -143,7 +143,7 @@ async def _look_after(company: Opened) -> None:
         await asyncio.sleep(LOOK_S)
         now = _fingerprint(company.home)
         try:
-            if company.holding is not None:
+            if company.holding is not None and not company.holding.is_kept():
                 await asyncio.to_thread(company.holding.ensure)
             if now != seen:
                 changed = await sync_agents(company)

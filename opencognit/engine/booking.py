@@ -16,7 +16,7 @@ from opencognit import brain, events
 from opencognit.config import Retry
 from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, Viewer
 from opencognit.errors import OpenCognitError
-from opencognit.events import SYSTEM, Happened
+from opencognit.events import BOARD, SYSTEM, Happened
 from opencognit.models import Run, Task
 from opencognit.states import TASK_STEPS, CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
 from opencognit.work import escalation, flow, locks, planning, roster, runs, tasks, wakeups
@@ -156,7 +156,7 @@ async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outco
     if not resumed or answering.blocked is not None or answering.completed is not None:
         task.stale_runs = 0
     if answering.blocked is not None:
-        await flow.move(session, task, TaskState.BLOCKED, reason=answering.blocked, actor=actor, cause_run_id=run.id)
+        await _block(session, run, task, answering.blocked)
     elif answering.completed is not None or not (resumed or answering.asked or answering.children):
         task.result = answering.completed or outcome.answer.text
         await flow.move(session, task, TaskState.DONE, actor=actor, cause_run_id=run.id)
@@ -210,6 +210,15 @@ async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, dela
     )
 
 
+async def _block(session: AsyncSession, run: Run, task: Task, reason: str) -> bool:
+    """Block the task; return False where the board wrote on it during the run: then its agent goes on with that."""
+    if await wakeups.has_word_of(session, task.id, BOARD):
+        await tasks.change(session, task, TaskState.TODO, reason=f"{BOARD} wrote on it meanwhile", actor=run.agent)
+        return False
+    await flow.move(session, task, TaskState.BLOCKED, reason=reason, actor=run.agent, cause_run_id=run.id)
+    return True
+
+
 async def _changed_nothing(session: AsyncSession, task: Task) -> None:
     """Count a run on an ended task that left it as it was; enough of them in a row stop, and the board is told once."""
     task.stale_runs += 1
@@ -235,8 +244,7 @@ async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome,
         if outcome.retryable:
             await escalation.escalate(session, task, f"What was said on it could not be answered: {error}")
         return
-    await flow.move(session, task, TaskState.BLOCKED, reason=error, actor=run.agent, cause_run_id=run.id)
-    if outcome.retryable:
+    if await _block(session, run, task, error) and outcome.retryable:
         await escalation.escalate(session, task, f"{task.failures} attempts failed.")
 
 
@@ -269,8 +277,8 @@ async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
         await escalation.escalate(session, task, f"{task.lost} runs on what was said on it were lost with their nodes.")
     elif task.lost >= LOST_LIMIT:
         reason = f"{task.lost} runs were lost with their nodes: see `run list --task {task.id}`, then `task retry {task.id}`"
-        await flow.move(session, task, TaskState.BLOCKED, reason=reason)
-        await escalation.escalate(session, task, reason)
+        if await _block(session, run, task, reason):
+            await escalation.escalate(session, task, reason)
     else:
         await _again(session, run, task, f"run {run.id} was lost with its node")
     return True

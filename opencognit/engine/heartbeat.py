@@ -11,7 +11,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from opencognit.db import Database
 from opencognit.engine import booking
 from opencognit.errors import OpenCognitError
-from opencognit.work import locks, routines, wakeups
+from opencognit.events import SYSTEM
+from opencognit.work import flow, locks, routines, tasks, wakeups
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +72,11 @@ async def reap(db: Database, *, grace_s: float = 0.0) -> int:
     """Take over lapsed runs, each in a transaction of its own; return how many."""
     async with db.transaction() as session:
         found = await locks.lapsed(session, grace_s=grace_s)
+        orphans = await locks.orphaned(session)
+    for task_id in orphans:
+        async with db.transaction() as session:
+            if await flow.free(session, await tasks.locked(session, task_id), by=SYSTEM):
+                log.warning("lock.freed", task_id=task_id)
     count = 0
     for lost in found:
         try:

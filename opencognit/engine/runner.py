@@ -14,7 +14,7 @@ from opencognit import adapters, briefing, protocol, souls
 from opencognit.adapters.warden import Warden
 from opencognit.agents import AgentSpec
 from opencognit.config import Home
-from opencognit.contracts import Adapter, Answer, Briefing, BriefingAgent, BriefingCompany, RunLimits, Viewer
+from opencognit.contracts import Adapter, Answer, Briefing, BriefingAgent, BriefingCompany, RunLimits, RunResult, Viewer
 from opencognit.db import Database
 from opencognit.engine import brief
 from opencognit.engine.booking import Outcome
@@ -22,7 +22,7 @@ from opencognit.engine.bookkeeper import Bookkeeper
 from opencognit.engine.context import Context, RunLogWriter
 from opencognit.errors import AdapterError, AdapterTimeout, OpenCognitError, StaleToken, Unreachable
 from opencognit.states import CancelMode, RunState, TaskKind, Trust
-from opencognit.textclean import clean
+from opencognit.textclean import clean, clean_json
 from opencognit.work import runs
 from opencognit.work.wakeups import Claimed
 
@@ -188,7 +188,7 @@ class Runner:
         flushing = asyncio.create_task(writer.keep_flushing())
         try:
             async with asyncio.timeout(context.limits.timeout_s + BACKSTOP_S):
-                result = await adapter.run(given, context)
+                result = _storable(await adapter.run(given, context))
         except TimeoutError as error:
             raise AdapterTimeout(
                 f"adapter {claimed.adapter!r} did not stop at its timeout of {context.limits.timeout_s:g} s"
@@ -280,3 +280,13 @@ class Runner:
         """One folder a task, so that a second attempt finds what the first has left; one a run where there is no task."""
         name = f"task-{claimed.task_id}" if claimed.task_id is not None else f"run-{claimed.run_id}"
         return self._home.workspaces / name
+
+
+def _storable(result: RunResult) -> RunResult:
+    """Return a result that PostgreSQL takes, whatever an adapter put into it; its text is cleaned where it is parsed."""
+    return replace(
+        result,
+        actions=tuple(type(one).model_validate(clean_json(one.model_dump())) for one in result.actions),
+        usage=tuple(replace(one, model=clean(one.model)) for one in result.usage),
+        notes=tuple(map(clean, result.notes)),
+    )

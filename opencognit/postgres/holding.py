@@ -103,6 +103,14 @@ class Holding:
             time.sleep(_POLL_S)
         os.utime(self._fd)  # tells the keeper that somebody was here, even if we are gone before it looks
 
+    def is_kept(self) -> bool:
+        """Return whether a keeper lives, at the cost of one look at a lock: as long as it does, it brings the server back."""
+        lock = self._keeper_lock_if_free()
+        if lock is None:
+            return True
+        os.close(lock)
+        return False
+
     def _keeper_lock_if_free(self) -> int | None:
         """Return the keeper's lock when no keeper lives: whoever has it is the one that starts the next."""
         lock = locks.open_lock(self._places.keeper_lock)

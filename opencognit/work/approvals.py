@@ -172,7 +172,7 @@ async def _answer(session: AsyncSession, approval: Approval, task: Task, chosen:
     await tasks.add_comment(session, task, by, f"Answer to “{approval.question}”: {said}")
     if task.assignee is None:
         return
-    if task.status == TaskState.BLOCKED and task.execution_run_id is None:
+    if task.status == TaskState.BLOCKED:
         await tasks.change(session, task, TaskState.TODO, reason=f"{by} answered", actor=by)
         if task.goal_id is not None:
             await flow.settle_goal(session, task.goal_id)

@@ -14,7 +14,7 @@ from opencognit import events
 from opencognit.db import notify
 from opencognit.errors import Refused
 from opencognit.events import BOARD, SYSTEM, Happened
-from opencognit.models import Approval, Goal, Task
+from opencognit.models import Approval, Goal, Run, Task
 from opencognit.states import (
     GOAL_ENDED,
     GOAL_STEPS,
@@ -23,6 +23,7 @@ from opencognit.states import (
     CancelMode,
     GoalState,
     Priority,
+    RunState,
     TaskKind,
     TaskState,
     WakeupSource,
@@ -311,7 +312,7 @@ async def comment(
     if silent or is_worn_out(task, depth) or await is_called_off(session, task):
         await session.flush()
         return task
-    if by == BOARD and task.status == TaskState.BLOCKED and task.execution_run_id is None:
+    if by == BOARD and task.status == TaskState.BLOCKED:
         await tasks.change(session, task, TaskState.TODO, reason=f"{by} wrote on it", actor=by)
         if task.goal_id is not None:
             await settle_goal(session, task.goal_id)
@@ -335,6 +336,8 @@ async def release(session: AsyncSession, ident: str | int, *, by: str) -> Task:
     task = await tasks.locked(session, ident)
     if task.execution_run_id is None:
         raise Refused(f"task {str(task.id)!r} is not locked: there is nothing to release")
+    if await free(session, task, by=by):
+        return task
     await locks.cancel(session, task.execution_run_id, CancelMode.RELEASE, by)
     await notify(session, "cancel")
     return task
@@ -343,6 +346,24 @@ async def release(session: AsyncSession, ident: str | int, *, by: str) -> Task:
 async def _refuse_called_off(session: AsyncSession, task: Task) -> None:
     if await is_called_off(session, task):
         raise Refused(f"goal {str(task.goal_id)!r} is cancelled: `goal reopen {task.goal_id}` first")
+
+
+async def free(session: AsyncSession, task: Task, *, by: str) -> bool:
+    """Drop the lock of a locked task whose run has ended, and let the task go on; return False where a run is on."""
+    if task.execution_run_id is None:
+        return False
+    run = await session.get(Run, task.execution_run_id, populate_existing=True)
+    if run is not None and run.status == RunState.RUNNING:
+        return False
+    locks.clear(task)
+    if task.status != TaskState.IN_PROGRESS:
+        await session.flush()
+        return True
+    await tasks.change(session, task, TaskState.TODO, reason="its lock belonged to a run that had ended", actor=by)
+    if task.assignee is not None:
+        priority = Priority(task.priority)
+        await wakeups.request(session, task.assignee, WakeupSource.RETRY, task_id=task.id, by=by, priority=priority)
+    return True
 
 
 def _refuse_running(task: Task, verb: str) -> None:

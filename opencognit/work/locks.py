@@ -104,6 +104,14 @@ SELECT r.id AS run_id, r.agent, r.task_id, t.goal_id, r.lease_expires_at <= now(
  ORDER BY r.id LIMIT :limit
 """)
 
+ORPHANED = text("""
+-- No verb leaves a lock whose run has ended: both end in one statement's transaction. One that came otherwise (a repair by
+-- hand, a restored dump) would keep its task for ever.
+SELECT t.id FROM tasks t LEFT JOIN runs r ON r.id = t.execution_run_id
+ WHERE t.execution_run_id IS NOT NULL AND r.status IS DISTINCT FROM 'running'
+ ORDER BY t.id LIMIT :limit
+""")
+
 TAKE_OVER = text("""
 -- Compare-and-set: whoever takes the row over gives it a new token, so that its late writes match nothing.
 UPDATE runs SET status = 'lost', token = nextval('fencing_token'), ended_at = now(), error = :error
@@ -120,6 +128,11 @@ async def lapsed(session: AsyncSession, *, grace_s: float = 0.0, limit: int = 10
     Take each over in a transaction of its own.
     """
     return [Lost(**row) for row in (await session.execute(LAPSED, {"limit": limit, "grace_s": float(grace_s)})).mappings()]
+
+
+async def orphaned(session: AsyncSession, *, limit: int = 100) -> Sequence[int]:
+    """Return the tasks that are locked by a run which is not on."""
+    return (await session.execute(ORPHANED, {"limit": limit})).scalars().all()
 
 
 async def take_over(session: AsyncSession, run_id: int, error: str) -> bool:

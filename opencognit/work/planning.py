@@ -52,6 +52,8 @@ class Answering:
     completed: str | None = None
     blocked: str | None = None
     asked: bool = False
+    stuck: str | None = None
+    """Why its work goes round in circles: handed back to whoever handed it down, or split without end."""
 
     @property
     def is_ceo(self) -> bool:
@@ -74,6 +76,15 @@ async def apply(session: AsyncSession, answering: Answering, actions: Sequence[A
             await _apply_one(session, answering, action)
         except OpenCognitError as error:
             answering.problems.append(f"action {number} ({action.action}): {error}")
+    if answering.stuck and not (answering.made or answering.completed or answering.blocked or answering.asked):
+        await _give_up(session, answering, answering.stuck)
+
+
+async def _give_up(session: AsyncSession, answering: Answering, why: str) -> None:
+    """Block the task instead of calling it done, and tell somebody once: who waits for it waits on, so that it ends here."""
+    answering.blocked = why
+    if answering.task is not None:
+        await escalation.escalate(session, answering.task, why)
 
 
 async def _apply_one(session: AsyncSession, answering: Answering, action: Action) -> None:
@@ -105,15 +116,19 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
     own = answering.task
     depth = 0 if answering.is_ceo or own is None else own.depth + 1
     if depth > SUBTASK_DEPTH:
+        answering.stuck = f"it was split {SUBTASK_DEPTH} deep and was to be split again"
         raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
     if depth and answering.resumed:
         raise Refused("this task has ended and cannot wait for sub-tasks: comment, or ask the board to retry it")
     if depth and own is not None and own.rounds >= SUBTASK_ROUNDS:
+        answering.stuck = f"it was split {SUBTASK_ROUNDS} times and was to be split again"
         raise Refused(f"this task was split {SUBTASK_ROUNDS} times: finish it, or ask the board")
     if own is not None and await flow.is_called_off(session, own):
         raise Refused("the goal was cancelled meanwhile: nothing new is made for it")
     goal_id = own.goal_id if own is not None else None
     after = await tasks.check_after(session, [await _resolve(session, answering, one) for one in action.after], goal_id=goal_id)
+    if depth and own is not None:
+        await _refuse_circle(session, own, after)
     assignee, reason = await _who(session, answering, action)
     if depth and assignee is not None:
         await _refuse_ring(session, answering, assignee)
@@ -152,6 +167,29 @@ async def _ask_who(session: AsyncSession, answering: Answering, task: Task) -> N
     )
 
 
+WAITING = text("""
+-- All that cannot end before this task has: what comes after it, and what it is a part of.
+WITH RECURSIVE waiting (id) AS (
+  SELECT CAST(:task_id AS bigint)
+   UNION
+  SELECT next.id FROM waiting w CROSS JOIN LATERAL (
+    SELECT d.task_id AS id FROM task_dependencies d WHERE d.after_id = w.id
+     UNION ALL SELECT t.parent_id FROM tasks t WHERE t.id = w.id AND t.parent_id IS NOT NULL) next
+)
+SELECT t.id FROM waiting w JOIN tasks t ON t.id = w.id
+ WHERE t.id = ANY(CAST(:after AS bigint[])) AND t.status NOT IN ('done', 'cancelled') ORDER BY t.id LIMIT 1
+""")
+
+
+async def _refuse_circle(session: AsyncSession, own: Task, after: Sequence[int]) -> None:
+    """A sub-task, for which its parent waits, must not wait for that parent or for what comes after it."""
+    if not after:
+        return
+    found = (await session.execute(WAITING, {"task_id": own.id, "after": list(after)})).scalar_one_or_none()
+    if found is not None:
+        raise Refused(f"task {str(found)!r} waits for your own task {str(own.id)!r}: a part of that cannot come after it")
+
+
 ANCESTORS = text("""
 WITH RECURSIVE up AS (
   SELECT id, parent_id, assignee, status FROM tasks WHERE id = :task_id
@@ -168,6 +206,7 @@ async def _refuse_ring(session: AsyncSession, answering: Answering, assignee: st
         return
     above = (await session.execute(ANCESTORS, {"task_id": own.id, "assignee": assignee})).scalar_one_or_none()
     if above is not None:
+        answering.stuck = f"{answering.agent.name} cannot do it and wanted to hand it back to {assignee}, who handed it down"
         raise Refused(
             f"{assignee} waits for this in task {str(above)!r}: if you cannot do it either, say what is missing to the board"
         )

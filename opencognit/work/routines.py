@@ -31,7 +31,7 @@ CATCH_UP_LIMIT = 24
 """So many missed slots of `catch_up = "all"` are made up for at most, the newest of them."""
 LOOK_BACK = (timedelta(hours=1), timedelta(days=2), timedelta(days=40))
 """How far back missed slots are looked for, until enough are found: each minute of a month need not be."""
-FIRED, OVERLAPPED = "fired", "skipped: the one before is still open"
+FIRED, OVERLAPPED, MISSED = "fired", "skipped: the one before is still open", "missed: nobody was there at its time"
 
 
 class Spec(Protocol):
@@ -82,7 +82,9 @@ async def tick(session: AsyncSession) -> int:
     for routine in (await session.scalars(query.with_for_update(skip_locked=True))).all():
         now = (await session.execute(select(func.now()))).scalar_one()
         due = _due(routine, now)
-        for slot in _wanted(due, now):
+        wanted = _wanted(due, now)
+        await _miss(session, routine, [slot for slot in due.slots if slot not in wanted])
+        for slot in wanted:
             made += await _fire(session, routine, slot)
         routine.next_at = due.schedule.next_after(now).at
         await session.flush()
@@ -122,6 +124,18 @@ def _wanted(due: _Due, now: datetime) -> Sequence[Slot]:
             return due.slots[-1:]
         case _:
             return fresh[-1:]
+
+
+async def _miss(session: AsyncSession, routine: Routine, slots: Sequence[Slot]) -> None:
+    """Store the newest of the slots that nobody makes up for, and tell once how many there were."""
+    if not slots:
+        return
+    rows = [{"routine": routine.name, "slot": slot.key, "outcome": MISSED} for slot in slots[-CATCH_UP_LIMIT:]]
+    row = insert(RoutineFiring).on_conflict_do_nothing().returning(RoutineFiring.routine)
+    if (await session.execute(row, rows)).first() is None:
+        return
+    data = {"slot": slots[-1].at.isoformat(), "reason": MISSED, "slots": len(slots)}
+    await events.record(session, Happened("routine.skipped", "routine", routine.name, routine.name, data=data))
 
 
 async def _fire(session: AsyncSession, routine: Routine, slot: Slot) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, literal, text, update
+from sqlalchemy import func, literal, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -109,6 +109,13 @@ async def hand_over(session: AsyncSession, task_id: int, agent: str) -> None:
         .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.agent != agent)
         .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=f"assigned to {agent}")
     )
+
+
+async def has_word_of(session: AsyncSession, task_id: int, who: str) -> bool:
+    """Return whether something that `who` said about a task waits for its agent."""
+    waits = (Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.talk)
+    query = select(Wakeup.id).where(*waits, Wakeup.reasons.contains([{"by": who}])).limit(1)
+    return (await session.scalars(query)).first() is not None
 
 
 async def close(session: AsyncSession, run_id: int, outcome: str) -> None:
@@ -260,34 +267,35 @@ UPDATE wakeups SET status = 'expired', ended_at = now(), outcome = 'nobody could
 
 MISSING = text("""
 -- Safety net of the heartbeat: a ready task whose assignee's beat is due, without wakeup and without run, is asked for again.
--- Driven from the ready tasks: an agent without work is neither read nor written.
+-- Driven from the ready tasks: an agent without work is neither read nor written. One statement, however many there are;
+-- what another node's beat holds at this moment is that one's.
 WITH found AS (
-  SELECT t.id AS task_id, t.assignee AS agent, t.priority
+  SELECT t.id AS task_id, t.assignee AS agent, array_position(CAST(:priorities AS text[]), t.priority) - 1 AS rank
     FROM tasks t JOIN agents a ON a.name = t.assignee
    WHERE t.status = 'todo' AND t.execution_run_id IS NULL
      AND a.status = 'idle' AND a.present AND a.heartbeat_interval_s > 0 AND a.next_beat_at <= now()
      AND NOT EXISTS (SELECT 1 FROM wakeups w WHERE w.task_id = t.id AND w.status = 'queued')
    ORDER BY t.id LIMIT :limit
+     FOR NO KEY UPDATE OF a SKIP LOCKED
 ), beat AS (
   UPDATE agents SET next_beat_at = now() + make_interval(secs => heartbeat_interval_s)
    WHERE name IN (SELECT agent FROM found)
 )
-SELECT * FROM found
+INSERT INTO wakeups (agent, task_id, subject, source, reasons, rank)
+SELECT agent, task_id, 'task:' || task_id, 'timer',
+       jsonb_build_array(jsonb_build_object('source', 'timer', 'by', 'system', 'note', 'heartbeat')), rank
+  FROM found ORDER BY task_id
+ON CONFLICT (agent, subject) WHERE status = 'queued' DO NOTHING
+RETURNING id
 """)
+PRIORITIES = [priority.value for priority in sorted(Priority, key=lambda one: one.rank)]
 
 
 async def beat(session: AsyncSession, *, limit: int = 1000) -> int:
     """One heartbeat, decided in SQL before anything is launched; return how many wakeups it asked for."""
     for statement in (STALE, AGE, EXPIRE):
         await session.execute(statement)
-    rows = (await session.execute(MISSING, {"limit": limit})).mappings().all()
-    for row in rows:
-        await request(
-            session,
-            row["agent"],
-            WakeupSource.TIMER,
-            task_id=row["task_id"],
-            priority=Priority(row["priority"]),
-            note="heartbeat",
-        )
-    return len(rows)
+    asked = (await session.execute(MISSING, {"limit": limit, "priorities": PRIORITIES})).all()
+    if asked:
+        await notify(session, "wakeup")
+    return len(asked)

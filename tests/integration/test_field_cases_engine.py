@@ -13,7 +13,19 @@ from sqlalchemy import text
 
 import opencognit
 from opencognit.config import Retry
-from opencognit.contracts import Answer, BlockTask, Briefing, Comment, CreateTask, RunContext, Viewer
+from opencognit.contracts import (
+    Answer,
+    AskBoard,
+    BlockTask,
+    Briefing,
+    Comment,
+    CompleteTask,
+    CreateTask,
+    RunContext,
+    RunResult,
+    Usage,
+    Viewer,
+)
 from opencognit.db import Database
 from opencognit.engine import booking, brief, heartbeat
 from opencognit.engine.booking import Outcome
@@ -21,7 +33,7 @@ from opencognit.engine.heartbeat import Heartbeat
 from opencognit.errors import OpenCognitError
 from opencognit.states import RunState, TaskState
 from opencognit.testing import ScriptedAdapter, until
-from opencognit.work import flow, roster
+from opencognit.work import approvals, flow, roster
 from opencognit.work.wakeups import Claimed
 from tests.conftest import MakeHome
 from tests.integration import company, testclock
@@ -110,6 +122,99 @@ async def test_an_agents_word_at_the_end_of_each_run_causes_no_run(clock: Databa
     assert await company.value(clock, "SELECT count(*) FROM comments") == 5
     assert (await company.task(clock, ann.task_id)).status == TaskState.BLOCKED
     assert await _beats(clock, for_s=HOUR, every_s=60) == []
+
+
+@pytest.mark.parametrize("by", ["reaper", "operator"])
+async def test_a_lock_of_a_run_that_has_ended_is_freed(team: Database, by: str) -> None:
+    """F01-04: however it came about, the next look or `task release` frees it, and the task runs again once."""
+    task_id = await company.give(team, "ann")
+    (run,) = await company.claim(team)
+    assert await heartbeat.reap(team) == 0
+    async with team.transaction() as session:
+        await session.execute(text("UPDATE runs SET status = 'succeeded', ended_at = now()"))
+    if by == "reaper":
+        await asyncio.gather(*(heartbeat.reap(team) for _ in range(4)))
+    else:
+        async with team.transaction() as session:
+            await flow.release(session, task_id, by="board")
+    (again,) = await company.claim(team)
+    assert (again.task_id, again.attempt) == (task_id, run.attempt + 1)
+    await company.finish(team, again)
+    assert await company.claim(team) == []
+
+
+async def test_the_boards_word_during_a_run_that_then_fails_is_not_lost(team: Database) -> None:
+    """F01-18: it makes the task go on, as the same word a second later would; the further run completes it."""
+    task_id = await company.give(team, "ann")
+    (run,) = await company.claim(team)
+    async with team.transaction() as session:
+        await flow.comment(session, task_id, "use the other key", by="board")
+    await company.finish(team, run, status=RunState.FAILED, error="no key")
+    (again,) = await company.claim(team)
+    await company.finish(team, again, "worked")
+    assert (await company.task(team, task_id)).status == TaskState.DONE
+    assert await company.claim(team) == []
+
+
+async def test_an_answer_during_a_run_on_the_waiting_task_is_not_lost(team: Database) -> None:
+    """F01-18: the task waits for the board, a comment has it looked at, the board answers meanwhile: one run goes on with it."""
+    task_id = await company.give(team, "ann")
+    (run,) = await company.claim(team)
+    await company.finish(team, run, Answer(text="?", actions=(AskBoard(question="which?", options=("a", "b")),)))
+    async with team.transaction() as session:
+        await flow.comment(session, task_id, "hm", by="bob")
+    (run,) = await company.claim(team)
+    async with team.transaction() as session:
+        (question,) = await approvals.listed(session, pending_only=True)
+        await approvals.approve(session, question.id, option="a", by="board")
+    await company.finish(team, run, "I will wait")
+    (again,) = await company.claim(team)
+    await company.finish(team, again, "worked")
+    assert await company.claim(team) == []
+    assert (await company.task(team, task_id)).status == TaskState.DONE
+
+
+async def test_work_that_only_splits_itself_ends_blocked_and_told_once(team: Database) -> None:
+    """F01-06: each run says "go on" to itself under another name; a few runs, then one question to the board and silence."""
+    await company.give(team, "ann")
+    runs = 0
+    while started := await company.claim(team):
+        for run in started:
+            runs += 1
+            actions = (CreateTask(title=f"go on {runs}", assignee="ann"), Comment(text="continue"))
+            await company.finish(team, run, Answer(text="more to do", actions=actions))
+        assert runs < 20
+    assert await company.value(team, "SELECT count(*) FROM approvals WHERE status = 'pending'") == 1
+    assert await company.value(team, "SELECT count(*) FROM tasks WHERE status = 'blocked'") == 1
+
+
+async def test_who_cannot_hand_work_back_is_blocked_and_the_board_is_told(team: Database) -> None:
+    """F01-20: bob can do no more than ann who asked him: his task is not done, and one question names both."""
+    await company.give(team, "ann")
+    (run,) = await company.claim(team)
+    await company.finish(team, run, Answer(text="", actions=(CreateTask(title="for bob", assignee="bob"),)))
+    (run,) = await company.claim(team)
+    await company.finish(team, run, Answer(text="I cannot", actions=(CreateTask(title="back", assignee="ann"),)))
+    assert run.task_id is not None
+    assert (await company.task(team, run.task_id)).status == TaskState.BLOCKED
+    (question,) = [row.question for row in await company.rows(team, "SELECT question FROM approvals")]
+    assert "ann" in question
+    assert "bob" in question
+
+
+@pytest.mark.parametrize("after", ["its parent", "what comes after its parent"])
+async def test_a_part_never_waits_for_its_whole(team: Database, after: str) -> None:
+    """F01-23: refused when the link is made, with the reason, and everything comes to its end."""
+    task_id = await company.give(team, "ann")
+    later = await company.give(team, "cid", "later", after=(task_id,))
+    (run,) = await company.claim(team)
+    link = str(task_id if after == "its parent" else later)
+    await company.finish(team, run, Answer(text="", actions=(CreateTask(title="part", assignee="bob", after=(link,)),)))
+    assert "waits for your own task" in str(await company.value(team, "SELECT notes FROM runs"))
+    while started := await company.claim(team):
+        for one in started:
+            await company.finish(team, one)
+    assert await company.value(team, "SELECT bool_and(status = 'done') FROM tasks")
 
 
 async def test_two_reapers_at_once_take_a_run_over_once(team: Database) -> None:
@@ -370,6 +475,37 @@ async def test_waiting_tasks_are_asked_for_once_however_long_they_wait(clock: Da
 
 
 # --- 13: PostgreSQL -----------------------------------------------------------------------------------------------
+
+
+NASTY = "a\0b \ud800"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        RunResult(NASTY),
+        RunResult("t", notes=(NASTY,)),
+        RunResult("t", usage=(Usage(1, NASTY, None),)),
+        RunResult("t", actions=(CompleteTask(result="x\0"), Comment(text="c\0"), CreateTask(title="t\0", assignee="bob"))),
+    ],
+    ids=["text", "notes", "usage", "actions"],
+)
+async def test_nothing_an_adapter_returns_is_refused_by_the_database(
+    db: Database, make_home: MakeHome, result: RunResult
+) -> None:
+    """F13-01: by every way out of an adapter, NUL and half characters are replaced and the work is kept."""
+
+    async def work(_: Briefing, __: RunContext) -> RunResult:
+        return result
+
+    async with running(db, make_home(agents=AGENTS), ScriptedAdapter({"ann": work})):
+        await company.give(db, "ann")
+
+        async def ended() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE ended_at IS NOT NULL"))
+
+        await until(ended)
+    assert await company.value(db, "SELECT status FROM runs ORDER BY id LIMIT 1") == RunState.SUCCEEDED
 
 
 async def test_no_transaction_is_open_while_an_adapter_works(db: Database, make_home: MakeHome) -> None:

@@ -78,7 +78,15 @@ def run(tmp_path: Path) -> Harness:
 
 
 def gone(pid: int) -> bool:
-    """Say whether `pid` runs no more; a corpse that nobody collected counts as gone."""
+    """Say whether `pid` has been killed: on a busy machine the kernel takes a moment to carry that out."""
+    deadline = time.monotonic() + 10
+    while not (dead := _is_dead(pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return dead
+
+
+def _is_dead(pid: int) -> bool:
+    """A corpse that nobody collected counts as dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

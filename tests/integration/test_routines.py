@@ -80,10 +80,14 @@ async def test_the_slot_key_is_the_arbiter(clock: Database) -> None:
 
 @pytest.mark.parametrize(("catch_up", "tasks"), [("none", 0), ("one", 1), ("all", 3)])
 async def test_missed_slots_are_made_up_for_as_the_file_says(clock: Database, catch_up: str, tasks: int) -> None:
-    """Three slots passed while nothing ran (F06-06): none, one or all of them run, and then the next one in its time."""
+    """Three slots passed while nothing ran (F06-06): none, one or all of them run, the others are told."""
     await _sync(clock, hourly(catch_up=catch_up, overlap="queue"))
     await testclock.advance(clock, 3 * HOUR + 600)
     assert await _tick(clock) == tasks
+    async with clock.transaction() as session:
+        outcomes = [firing.outcome for firing in await routines.firings(session, "look")]
+    assert sorted(outcomes) == [routines.FIRED] * tasks + [routines.MISSED] * (3 - tasks)
+    assert await company.value(clock, "SELECT count(*) FROM events WHERE type = 'routine.skipped'") == (tasks < 3)
     await testclock.advance(clock, HOUR - 600)
     assert await _tick(clock) == 1
 

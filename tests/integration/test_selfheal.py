@@ -8,7 +8,7 @@ from sqlalchemy import text
 from opencognit.contracts import Answer, Comment, CreateTask
 from opencognit.db import Database
 from opencognit.states import GoalState, Priority, RunState, TaskState, WakeupSource
-from opencognit.work import approvals, flow, goals, wakeups
+from opencognit.work import approvals, flow, goals, planning, wakeups
 from tests.integration import company
 
 
@@ -111,7 +111,7 @@ async def test_work_is_not_handed_back_to_whoever_handed_it_down(team: Database)
 
 
 async def test_sub_tasks_for_ever_come_to_an_end(team: Database) -> None:
-    """A task that splits itself at each wake is refused after some rounds and ends, instead of spending for ever."""
+    """A task that splits itself at each wake is refused after some rounds and blocked, and its manager is told once."""
     task_id = await company.give(team, "ann")
     for _ in range(60):
         started = await company.claim(team)
@@ -120,8 +120,9 @@ async def test_sub_tasks_for_ever_come_to_an_end(team: Database) -> None:
         for run in started:
             child = Answer(text="", actions=(CreateTask(title="again", assignee="bob"),))
             await company.finish(team, run, child if run.task_id == task_id else "done")
-    assert (await company.task(team, task_id)).status == TaskState.DONE
-    assert await company.value(team, "SELECT count(*) FROM tasks") <= 7
+    assert (await company.task(team, task_id)).status == TaskState.BLOCKED
+    assert await company.value(team, "SELECT count(*) FROM tasks WHERE parent_id = :id", id=task_id) == planning.SUBTASK_ROUNDS
+    assert await company.value(team, "SELECT count(*) FROM tasks WHERE about_id = :id", id=task_id) == 1
 
 
 async def test_an_adapters_limit_holds_over_all_agents(team: Database) -> None:
