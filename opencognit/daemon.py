@@ -27,6 +27,10 @@ log = structlog.get_logger(__name__)
 
 LOOK_S = 2.0
 """How often a running daemon looks at its agent files and at its embedded server."""
+ANSWER_S = 15.0
+"""How long a transaction of a node may take: past that its connection leads nowhere, and another is opened."""
+IDLE_S = 10.0
+"""How long the server lets a node that says nothing more hold its locks; never longer than its lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ async def opened(home: Home, *, migrate: bool = False) -> AsyncIterator[Opened]:
                 log.info("schema.upgraded")
         elif not await asyncio.to_thread(is_current, dsn):
             raise Refused("the database that database.url names has not this version's schema: run `opencognit db upgrade`")
-        db = Database(dsn, pool_size=home.config.database.pool_size)
+        idle_s = min(home.config.runs.lease_s, IDLE_S)
+        db = Database(dsn, pool_size=home.config.database.pool_size, idle_s=idle_s)
         try:
             yield Opened(home, db, holding)
         finally:
@@ -108,6 +113,7 @@ async def run_node(
     await asyncio.to_thread(check_server, company.db.url)
     await sync_agents(company)
     await _sweep(company)
+    company.db.answer_s = ANSWER_S
     node = Node(company.db, company.home, capacity=capacity)
     async with asyncio.TaskGroup() as group:
         helpers = [group.create_task(_look_after(company), name="files")]

@@ -147,6 +147,8 @@ class Watch:
         self._groups: dict[int, int] = {}
         self._mark = ""
         self.deadline: float | None = None
+        self.over = False
+        """A deadline has passed and no later one came: what is started now has no right to run."""
 
     def hear(self, line: bytes) -> None:
         match line.decode(errors="replace").split():
@@ -154,11 +156,14 @@ class Watch:
                 self._mark = mark
             case ["+", group, _run_id, start] if group.isdigit() and start.isdigit():
                 self._groups[int(group)] = int(start)
+                if self.over:
+                    self.end_all()
             case ["-", group] if group.isdigit():
                 self._groups.pop(int(group), None)
             case ["~", until]:
                 with suppress(ValueError):
                     self.deadline = float(until)
+                    self.over = False
 
     def left_s(self) -> float | None:
         """Seconds until the deadline, None without one."""
@@ -181,6 +186,7 @@ def follow(descriptor: int) -> None:
     while True:
         ready, _, _ = select.select([descriptor], [], [], watch.left_s())
         if not ready:
+            watch.over = True
             watch.end_all()
             continue
         read = os.read(descriptor, 65536)

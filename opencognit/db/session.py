@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _NOTICES_A_DEAD_PEER = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 
 _AGAIN = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
-_GONE = ("08", "57P", "58")  # connection exceptions, server shutting down or starting, system errors
+_GONE = ("08", "57P", "58", "25P03")  # connection exceptions, server shutting down or starting, system errors
 
 
 def libpq_url(url: str) -> str:
@@ -39,11 +39,22 @@ def path_option(search_path: str) -> str:
 class Database:
     """One pool of connections. `search_path` lets a test put its own clock before the server's."""
 
-    def __init__(self, url: str, *, pool_size: int = 10, search_path: str | None = None, name: str = "opencognit") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        search_path: str | None = None,
+        name: str = "opencognit",
+        idle_s: float = 10.0,
+        answer_s: float | None = None,
+    ) -> None:
         self.url = libpq_url(url)
+        self.answer_s = answer_s
         connect_args: dict[str, Any] = {"application_name": name, "connect_timeout": 10, **_NOTICES_A_DEAD_PEER}
+        connect_args["options"] = f"-cidle_in_transaction_session_timeout={int(idle_s * 1000)}"
         if search_path is not None:
-            connect_args["options"] = path_option(search_path)
+            connect_args["options"] += f" {path_option(search_path)}"
         self.search_path = search_path
         self.engine = create_async_engine(
             make_url(url).set(drivername="postgresql+psycopg"),
@@ -61,14 +72,14 @@ class Database:
     async def transaction(self) -> AsyncIterator[AsyncSession]:
         """Yield a session; commit at the end, roll back on any exception. Raises Unreachable when the server is gone."""
         with _translated():
-            async with self._sessions() as session, session.begin():
+            async with asyncio.timeout(self.answer_s), self._sessions() as session, session.begin():
                 yield session
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """Yield a session whose statements each stand alone: reads that need no common snapshot, two round trips cheaper."""
         with _translated():
-            async with self._readers() as session:
+            async with asyncio.timeout(self.answer_s), self._readers() as session:
                 yield session
 
     async def retrying(self, work: Callable[[AsyncSession], Awaitable[T]], *, timeout_s: float = 120.0) -> T:
@@ -99,7 +110,9 @@ class Database:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
+    except TimeoutError as error:
+        raise Unreachable("the database does not answer (a transaction took too long): see `opencognit doctor`") from error
+    except (DBAPIError, PoolTimeout) as error:
         if isinstance(error, DBAPIError) and not is_lost(error):
             raise
         raise Unreachable(f"the database does not answer ({first_line(error)}): see `opencognit doctor`") from error

@@ -54,14 +54,16 @@ class Leases:
         """Renew until cancelled."""
         while True:
             started = asyncio.get_running_loop().time()
+            self._asked.clear()
             try:
                 async with asyncio.timeout(self.every_s):
                     await self.renew()
+                if not self.valid():
+                    self._give_up("the lease was renewed too late")  # the warden has ended what ran
                 self._renewed_at = started
                 self._warden.keep_until(started + self._lease_s - self._margin_s)
             except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
                 log.warning("lease.not_renewed", error=str(error)[:200], runs=len(self._active))
-            self._asked.clear()
             try:
                 async with asyncio.timeout(self.every_s):
                     await self._asked.wait()
@@ -95,6 +97,9 @@ class Leases:
         while True:
             left_s = self._renewed_at + self._lease_s - self._margin_s - loop.time()
             if left_s <= 0:
-                for active in list(self._active.values()):
-                    active.stop(None, "the lease could not be renewed")
+                self._give_up("the lease could not be renewed")
             await asyncio.sleep(max(min(left_s, self.every_s), 0.05))
+
+    def _give_up(self, why: str) -> None:
+        for active in list(self._active.values()):
+            active.stop(None, why)

@@ -151,6 +151,8 @@ class Runner:
             if active.task is not None:
                 active.task.uncancel()
             return self._stopped(active.stopped, nobody)
+        except StaleToken:
+            return None
         except AdapterTimeout as error:
             return replace(nobody, status=RunState.TIMED_OUT, error=clean(str(error)), retryable=True)
         except AdapterError as error:
@@ -185,6 +187,8 @@ class Runner:
             team=known.team,
         )
         adapter = self._registry(claimed.adapter)
+        if not self.lease_valid():  # frozen since the claim: another node may have done the work by now
+            raise StaleToken(claimed.run_id, claimed.token)
         flushing = asyncio.create_task(writer.keep_flushing())
         try:
             async with asyncio.timeout(context.limits.timeout_s + BACKSTOP_S):

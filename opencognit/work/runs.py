@@ -79,6 +79,7 @@ APPEND = text("""
 INSERT INTO run_log (run_id, seq, token, stream, chunk)
 SELECT :run_id, :seq, :token, :stream, :chunk
   FROM runs WHERE id = :run_id AND token = :token AND status = 'running'
+ON CONFLICT (run_id, seq) DO UPDATE SET stream = excluded.stream, chunk = excluded.chunk  -- the answer to the first got lost
 RETURNING seq
 """)
 
