@@ -18,7 +18,7 @@ from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, V
 from opencognit.errors import OpenCognitError
 from opencognit.events import BOARD, SYSTEM, Happened
 from opencognit.models import Run, Task
-from opencognit.states import TASK_STEPS, CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
+from opencognit.states import TASK_ENDED, TASK_STEPS, CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
 from opencognit.work import escalation, flow, locks, planning, roster, runs, tasks, wakeups
 from opencognit.work.planning import Answering
 from opencognit.work.wakeups import Claimed
@@ -143,6 +143,11 @@ async def _conclude(session: AsyncSession, run: Run, task: Task, outcome: Outcom
     locks.clear(task)
     if outcome.status is RunState.SUCCEEDED:
         await _succeeded(session, run, task, outcome, answering)
+        if run.cancel_mode == CancelMode.TASK and task.status not in TASK_ENDED:
+            by = run.cancel_requested_by or SYSTEM
+            await flow.move(session, task, TaskState.CANCELLED, reason=f"cancelled by {by}", actor=by)
+        if answering.made and task.goal_id is not None:
+            await flow.settle_goal(session, task.goal_id)
     elif outcome.status is RunState.CANCELLED:
         await _cancelled(session, run, task, outcome)
     else:
@@ -173,12 +178,12 @@ async def _succeeded(session: AsyncSession, run: Run, task: Task, outcome: Outco
 
 async def _cancelled(session: AsyncSession, run: Run, task: Task, outcome: Outcome) -> None:
     by = outcome.cancelled_by
-    if outcome.cancel is CancelMode.TASK:
+    if outcome.cancel is CancelMode.TASK and task.status not in TASK_ENDED:
         await flow.move(session, task, TaskState.CANCELLED, reason=f"cancelled by {by}", actor=by)
     elif outcome.cancel is CancelMode.RUN and run.resumes_status is None:
         reason = f"run {run.id} was cancelled by {by}: `task retry {task.id}` starts it again"
         await flow.move(session, task, TaskState.BLOCKED, reason=reason, actor=by)
-    elif outcome.cancel is CancelMode.RUN:
+    elif outcome.cancel in (CancelMode.TASK, CancelMode.RUN):
         await session.flush()
     else:
         if outcome.cancel is CancelMode.DRAIN:
@@ -194,6 +199,8 @@ async def _again(session: AsyncSession, run: Run, task: Task, note: str, *, dela
         return
     if run.resumes_status is None:
         await tasks.change(session, task, TaskState.TODO)
+        if task.goal_id is not None:  # its agent may have been removed meanwhile: then the goal waits for the board
+            await flow.settle_goal(session, task.goal_id)
     else:
         await session.flush()
     source = WakeupSource.RETRY if run.resumes_status is None else WakeupSource.COMMENT

@@ -173,7 +173,5 @@ async def _answer(session: AsyncSession, approval: Approval, task: Task, chosen:
     if task.assignee is None:
         return
     if task.status == TaskState.BLOCKED:
-        await tasks.change(session, task, TaskState.TODO, reason=f"{by} answered", actor=by)
-        if task.goal_id is not None:
-            await flow.settle_goal(session, task.goal_id)
+        await flow.unblock(session, task, WakeupSource.APPROVAL, by=by, reason=f"{by} answered")
     await wakeups.request(session, task.assignee, WakeupSource.APPROVAL, task_id=task.id, by=by, note=f"{by} answered")

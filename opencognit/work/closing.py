@@ -28,11 +28,17 @@ class Plain:
     notes: tuple[str, ...]
 
 
-GOALS = text("""
--- The lock order of all verbs: goals, then tasks, then runs, each by rising id.
-SELECT g.id FROM goals g
- WHERE g.id IN (SELECT t.goal_id FROM tasks t JOIN runs r ON r.task_id = t.id WHERE r.id = ANY(CAST(:run_ids AS bigint[])))
- ORDER BY g.id FOR NO KEY UPDATE
+LOCKS = text("""
+-- The lock order of all verbs: goals, then tasks, then runs, each by rising id. A statement of its own: the one that closes
+-- must see what was committed while this one waited, above all who has begun to wait for these tasks.
+WITH held AS MATERIALIZED (
+  SELECT g.id FROM goals g
+   WHERE g.id IN (SELECT t.goal_id FROM tasks t JOIN runs r ON r.task_id = t.id WHERE r.id = ANY(CAST(:run_ids AS bigint[])))
+   ORDER BY g.id FOR NO KEY UPDATE
+)
+SELECT t.id FROM tasks t
+ WHERE t.execution_run_id = ANY(CAST(:run_ids AS bigint[])) AND (SELECT count(*) FROM held) >= 0
+ ORDER BY t.id FOR NO KEY UPDATE
 """)
 
 CLOSE = text("""
@@ -40,12 +46,10 @@ CLOSE = text("""
 WITH given AS (
   SELECT * FROM jsonb_to_recordset(CAST(:given AS jsonb))
     AS x(run_id bigint, token bigint, said text, exit_code bigint, soul_hash text, notes jsonb)
-), held AS (
-  SELECT t.id FROM tasks t JOIN given ON t.execution_run_id = given.run_id ORDER BY t.id FOR NO KEY UPDATE OF t
 ), mine AS (
   SELECT r.id, r.agent, r.task_id, given.* FROM runs r JOIN given ON r.id = given.run_id
    WHERE r.token = given.token AND r.status = 'running' AND r.resumes_status IS NULL
-     AND (r.task_id IS NULL OR r.task_id IN (SELECT id FROM held))
+     AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM tasks t WHERE t.id = r.task_id AND t.execution_run_id = r.id))
    ORDER BY r.id FOR UPDATE OF r
 ), ended AS (
   UPDATE runs r SET status = 'succeeded', result = m.said, exit_code = m.exit_code, soul_hash = m.soul_hash, notes = m.notes,
@@ -92,11 +96,11 @@ async def close(session: AsyncSession, given: Sequence[Plain]) -> set[int]:
     """
     if not given:
         return set()
-    await session.execute(GOALS, {"run_ids": [one.run_id for one in given]})
+    await session.execute(LOCKS, {"run_ids": [one.run_id for one in given]})
     rows = (await session.execute(CLOSE, {"given": json.dumps([asdict(one) for one in given])})).all()
     for row in rows:
         if row.waited_for:
             await flow.release_waiting(session, row.task_id, row.parent_id, by=row.agent, cause_run_id=row.run_id)
-    for goal_id in sorted({row.goal_id for row in rows if row.goal_id is not None and row.kind != "report"}):
+    for goal_id in sorted({row.goal_id for row in rows if row.goal_id is not None}):
         await flow.settle_goal(session, goal_id)
     return {row.run_id for row in rows}

@@ -90,7 +90,7 @@ async def move(
     if wanted in TASK_ENDED:
         await withdraw_questions(session, Approval.task_id == task.id, f"the task is {wanted}")
         await release_waiting(session, task.id, task.parent_id, by=actor, cause_run_id=cause_run_id)
-    if task.goal_id is not None and task.kind != TaskKind.REPORT:
+    if task.goal_id is not None:
         await settle_goal(session, task.goal_id)
 
 
@@ -313,9 +313,7 @@ async def comment(
         await session.flush()
         return task
     if by == BOARD and task.status == TaskState.BLOCKED:
-        await tasks.change(session, task, TaskState.TODO, reason=f"{by} wrote on it", actor=by)
-        if task.goal_id is not None:
-            await settle_goal(session, task.goal_id)
+        await unblock(session, task, WakeupSource.COMMENT, by=by, reason=f"{by} wrote on it")
     assert task.assignee is not None
     await wakeups.request(
         session,
@@ -329,6 +327,14 @@ async def comment(
         depth=depth,
     )
     return task
+
+
+async def unblock(session: AsyncSession, task: Task, source: WakeupSource, *, by: str, reason: str) -> None:
+    """Let a locked, blocked task go on, after what it waits for."""
+    await tasks.change(session, task, TaskState.BACKLOG, reason=reason, actor=by)
+    await settle_in(session, task, source, by=by)
+    if task.goal_id is not None:
+        await settle_goal(session, task.goal_id)
 
 
 async def release(session: AsyncSession, ident: str | int, *, by: str) -> Task:

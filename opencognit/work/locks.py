@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.errors import StaleToken
@@ -140,11 +140,21 @@ async def take_over(session: AsyncSession, run_id: int, error: str) -> bool:
     return (await session.execute(TAKE_OVER, {"run_id": run_id, "error": error})).scalar_one_or_none() is not None
 
 
+OVERRULES = {
+    CancelMode.TASK: (CancelMode.RUN, CancelMode.RELEASE),
+    CancelMode.RUN: (CancelMode.RELEASE,),
+    CancelMode.RELEASE: (),
+    CancelMode.DRAIN: (),
+}
+"""Which earlier wishes a later one takes the place of: what is called off must not start again."""
+
+
 async def cancel(session: AsyncSession, run_id: int, mode: CancelMode, by: str) -> None:
-    """Ask the node that owns the run to stop it; the node books the end. A second wish changes nothing."""
+    """Ask the node that owns the run to stop it; the node books the end. Of two wishes the stronger holds."""
+    free = or_(Run.cancel_mode.is_(None), Run.cancel_mode.in_(OVERRULES[mode]))
     await session.execute(
         update(Run)
-        .where(Run.id == run_id, Run.status == RunState.RUNNING, Run.cancel_requested_at.is_(None))
+        .where(Run.id == run_id, Run.status == RunState.RUNNING, free)
         .values(cancel_requested_at=func.now(), cancel_requested_by=by, cancel_mode=mode)
     )
 
