@@ -79,7 +79,9 @@ def processes_of(place: Path) -> list[int]:
 
 
 def hit(pid: int, number: int) -> bool:
-    """Send a signal; return whether there was somebody to get it."""
+    """Send a signal; return whether there was somebody to get it. Nobody's number is 0, and init is not ours."""
+    if pid <= 1:
+        return False
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -204,15 +206,25 @@ class Site:
         return processes_of(self.home)
 
     def server_pid(self) -> int:
-        return int((self.home / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        """The embedded server's postmaster, 0 while there is none; never somebody who has got its number since."""
+        cluster = self.home / "data" / "postgres"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            named = int((cluster / "postmaster.pid").read_text().splitlines()[0])
+            if b"-D\0" + bytes(cluster) + b"\0" in _argv(named):
+                return named
+        return 0
 
     def keeper_pid(self) -> int:
-        status = Path(f"/proc/{self.server_pid()}/stat").read_text()
-        return int(status.rpartition(")")[2].split()[1])
+        """The server's keeper, 0 when it has died: the server's parent is then somebody who has nothing to do with it."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int(Path(f"/proc/{self.server_pid()}/stat").read_text().rpartition(")")[2].split()[1])
+            if b"postgres.keeper import main" in _argv(parent):
+                return parent
+        return 0
 
     def freeze_server(self) -> list[int]:
         """Stop every process of the embedded server, its sessions too: it takes data and answers nothing."""
-        server = self.server_pid()
+        server = until(self.server_pid, "the server is up")
         pids = [server, *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
         self.pause_processes(pids)
         return pids
@@ -240,12 +252,9 @@ class Site:
             hit(pid, signal.SIGKILL)
         self._disconnect()
         if self._holding is not None:
-            keeper = 0
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                keeper = self.keeper_pid()
+            keeper = self.keeper_pid()
             self._holding.close()
-            if keeper > 1:
-                hit(keeper, signal.SIGTERM)
+            if hit(keeper, signal.SIGTERM):
                 until(lambda: is_gone(keeper), "the server has gone with its last user")
 
     def _disconnect(self) -> None:

@@ -127,7 +127,7 @@ def test_the_server_may_die_in_every_way(tmp_path: Path) -> None:
 
 
 def _kill_server(site: Site) -> None:
-    hit(site.server_pid(), signal.SIGKILL)
+    assert hit(site.server_pid(), signal.SIGKILL)
 
 
 def _kill_backend(site: Site) -> None:
@@ -138,18 +138,18 @@ def _kill_backend(site: Site) -> None:
 
 
 def _kill_keeper(site: Site) -> None:
-    hit(site.keeper_pid(), signal.SIGKILL)
+    assert hit(site.keeper_pid(), signal.SIGKILL)
 
 
 def _restart_server(site: Site) -> None:
     """A fast shutdown; the keeper starts it again at once."""
-    hit(site.server_pid(), signal.SIGINT)
+    assert hit(site.server_pid(), signal.SIGINT)
 
 
 def _server_down(site: Site, seconds: float = 3.0) -> None:
     keeper, server = site.keeper_pid(), site.server_pid()
     site.pause_processes([keeper])
-    hit(server, signal.SIGKILL)
+    assert hit(server, signal.SIGKILL)
     time.sleep(seconds)
     site.resume_processes([keeper])
 
