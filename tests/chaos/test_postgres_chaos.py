@@ -227,6 +227,7 @@ def test_ensure_right_after_the_keepers_death_waits_for_the_old_server(data: Pat
     word = commit(held.dsn)
     with busy_session(held.dsn):
         os.kill(keeper_of(data), signal.SIGKILL)
+        wait_until(lambda: not held.is_kept(), "the kill has been carried out")
         held.ensure()
     assert word in words(held.dsn)
 
