@@ -13,7 +13,7 @@ from benchmarks import rig
 from benchmarks.figures import Figure, at_most
 from opencognit.db import Database, libpq_url
 from opencognit.engine import heartbeat
-from opencognit.work import closing, wakeups
+from opencognit.work import claims, closing
 
 TICKS = 5
 BATCH = 8
@@ -102,7 +102,7 @@ async def _round(db: Database) -> tuple[float, float]:
     async with db.transaction() as session:
         await session.execute(text("SELECT 1"))
         start = time.perf_counter()
-        claimed = await wakeups.claim(session, "benchmark", capacity=BATCH, lease_s=30, ttl_s=1800)
+        claimed = await claims.claim(session, "benchmark", capacity=BATCH, lease_s=30, ttl_s=1800)
         claimed_ms = (time.perf_counter() - start) * 1000
     if len(claimed) != BATCH:
         raise RuntimeError(f"{len(claimed)} runs were claimed instead of {BATCH}")

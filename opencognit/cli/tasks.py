@@ -142,10 +142,10 @@ def _standing(task: Task) -> str:
 @opens_company
 async def assign(company: Opened, ident: Id, agent: Agent) -> None:
     """Give a task to an agent; a ready, blocked or ended one starts at once."""
-    from opencognit.work import flow
+    from opencognit.work import steering
 
     async with company.db.transaction() as session:
-        task = await flow.assign(session, ident, agent, by=BY)
+        task = await steering.assign(session, ident, agent, by=BY)
     output.write(f"task {task.id} is {task.status}, assigned to {task.assignee}")
 
 
@@ -157,12 +157,12 @@ async def comment(
     """Write on a task; its assignee gets one run that sees it."""
     from opencognit.contracts import TEXT_LIMIT
     from opencognit.errors import InvalidInput
-    from opencognit.work import flow
+    from opencognit.work import steering
 
     if len(text) > TEXT_LIMIT:
         raise InvalidInput("text", f"has {len(text)} characters, at most {TEXT_LIMIT}: shorten it")
     async with company.db.transaction() as session:
-        task = await flow.comment(session, ident, text, by=BY)
+        task = await steering.comment(session, ident, text, by=BY)
     heard = "nobody has the task yet" if task.assignee is None else f"{task.assignee} will see it"
     output.write(f"comment on task {task.id} stored: {heard}")
 
@@ -171,10 +171,10 @@ async def comment(
 @opens_company
 async def retry(company: Opened, ident: Id) -> None:
     """Start a blocked or ended task again, its failures forgotten."""
-    from opencognit.work import flow
+    from opencognit.work import steering
 
     async with company.db.transaction() as session:
-        task = await flow.retry(session, ident, by=BY)
+        task = await steering.retry(session, ident, by=BY)
     output.write(f"task {task.id} is {task.status}: {_standing(task)}")
 
 
@@ -182,10 +182,10 @@ async def retry(company: Opened, ident: Id) -> None:
 @opens_company
 async def cancel(company: Opened, ident: Id) -> None:
     """Call a task off; a run that is on is stopped first."""
-    from opencognit.work import flow
+    from opencognit.work import steering
 
     async with company.db.transaction() as session:
-        task = await flow.cancel(session, ident, by=BY)
+        task = await steering.cancel(session, ident, by=BY)
     if task.execution_run_id is not None:
         output.write(f"task {task.id} is cancelled as soon as its node has stopped run {task.execution_run_id}")
     else:
@@ -196,8 +196,8 @@ async def cancel(company: Opened, ident: Id) -> None:
 @opens_company
 async def release(company: Opened, ident: Id) -> None:
     """Free a task's lock: its run is stopped and the task starts again."""
-    from opencognit.work import flow
+    from opencognit.work import steering
 
     async with company.db.transaction() as session:
-        task = await flow.release(session, ident, by=BY)
+        task = await steering.release(session, ident, by=BY)
     output.write(f"task {task.id} is free as soon as its node has stopped run {task.execution_run_id}")

@@ -20,8 +20,8 @@ from opencognit.events import BOARD, SYSTEM, Happened
 from opencognit.models import Run, Task
 from opencognit.states import TASK_ENDED, TASK_STEPS, CancelMode, Priority, RunState, TaskState, Trust, WakeupSource
 from opencognit.work import escalation, flow, locks, planning, roster, runs, tasks, wakeups
+from opencognit.work.claims import Claimed
 from opencognit.work.planning import Answering
-from opencognit.work.wakeups import Claimed
 
 LOST_LIMIT = 3
 """So many lost runs block a task: something about it kills its node."""

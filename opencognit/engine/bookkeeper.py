@@ -19,7 +19,7 @@ from opencognit.engine import booking
 from opencognit.engine.booking import Outcome
 from opencognit.states import RunState
 from opencognit.work import closing
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,7 @@ from opencognit.contracts import (
 from opencognit.engine.context import as_briefing_memory
 from opencognit.states import Priority, TaskKind
 from opencognit.work import reports, roster
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 
 COMMENTS = 50
 QUESTION_CHARS = 4000

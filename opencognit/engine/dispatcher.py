@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from opencognit.db import Database
 from opencognit.engine.runner import Active, Runner
 from opencognit.errors import OpenCognitError
-from opencognit.work import wakeups
+from opencognit.work import claims, wakeups
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Dispatcher:
         if room < 1:
             return POLL_S
         async with self._db.transaction() as session:
-            claimed = await wakeups.claim(
+            claimed = await claims.claim(
                 session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s, limits=self._limits
             )
             due_s = None if claimed else await wakeups.seconds_to_next(session)

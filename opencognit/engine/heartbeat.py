@@ -12,7 +12,7 @@ from opencognit.db import Database
 from opencognit.engine import booking
 from opencognit.errors import OpenCognitError
 from opencognit.events import SYSTEM
-from opencognit.work import flow, locks, routines, tasks, wakeups
+from opencognit.work import beats, flow, locks, routines, tasks
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ def _logged(name: str, tick: Tick) -> Tick:
 async def beat(db: Database) -> None:
     """The 30-second tick: who has work and was not asked? Costs one query when nobody has."""
     async with db.transaction() as session:
-        await wakeups.beat(session)
+        await beats.beat(session)
 
 
 async def fire(db: Database) -> None:

@@ -24,7 +24,7 @@ from opencognit.errors import AdapterError, AdapterTimeout, OpenCognitError, Sta
 from opencognit.states import CancelMode, RunState, TaskKind, Trust
 from opencognit.textclean import clean, clean_json
 from opencognit.work import runs
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Approval, Task
 from opencognit.states import APPROVAL_STEPS, ApprovalKind, ApprovalState, TaskState, WakeupSource, step
-from opencognit.work import flow, tasks, wakeups
+from opencognit.work import flow, steering, tasks, wakeups
 
 HIRE, ASSIGN, SKIP = "hire", "assign", "skip"
 UNASSIGNED_OPTIONS = (HIRE, ASSIGN, SKIP)
@@ -144,7 +144,7 @@ async def _act(session: AsyncSession, approval: Approval, task: Task, chosen: st
                 session, task, TaskState.CANCELLED, reason=f"skipped by {by}" + (f": {note}" if note else ""), actor=by
             )
         elif chosen == ASSIGN:
-            await flow.assign(session, task.id, note, by=by)
+            await steering.assign(session, task.id, note, by=by)
         else:
             task.reason = f"{by} wants to hire: add agents/NAME.toml with the skill, then `task assign {task.id} NAME`"
             await session.flush()
@@ -159,11 +159,11 @@ async def _act(session: AsyncSession, approval: Approval, task: Task, chosen: st
 async def _unstick(session: AsyncSession, task: Task, chosen: str | None, note: str, by: str) -> None:
     task.stale_runs = 0
     if chosen == ASSIGN:
-        await flow.assign(session, task.id, note, by=by)
+        await steering.assign(session, task.id, note, by=by)
     elif chosen == CANCEL:
-        await flow.cancel(session, task.id, by=by)
+        await steering.cancel(session, task.id, by=by)
     elif task.status == TaskState.BLOCKED:
-        await flow.retry(session, task.id, by=by)
+        await steering.retry(session, task.id, by=by)
 
 
 async def _answer(session: AsyncSession, approval: Approval, task: Task, chosen: str | None, note: str, by: str) -> None:

@@ -27,7 +27,7 @@ from opencognit.contracts import (
 from opencognit.errors import NotFound, OpenCognitError, Refused
 from opencognit.models import Agent, Task
 from opencognit.states import ApprovalKind, Priority, TaskKind, TaskState, WakeupSource
-from opencognit.work import approvals, escalation, flow, goals, roster, tasks
+from opencognit.work import approvals, escalation, flow, goals, roster, steering, tasks
 
 TASKS_PER_ANSWER = 200
 SUBTASK_DEPTH = 5
@@ -253,7 +253,7 @@ async def _assign(session: AsyncSession, answering: Answering, action: AssignTas
     other = await _own_or_led(session, answering, action.task_id)
     if other is None:
         raise Refused("your own task cannot be passed on while you are at it: make a sub-task for the other agent")
-    await flow.assign(session, other.id, action.assignee, by=answering.agent.name)
+    await steering.assign(session, other.id, action.assignee, by=answering.agent.name)
 
 
 async def _block(session: AsyncSession, answering: Answering, action: BlockTask) -> None:
@@ -272,7 +272,7 @@ async def _comment(session: AsyncSession, answering: Answering, action: Comment)
         raise Refused("this run has no task: name the one to comment on")
     task_id = await _resolve(session, answering, ident)
     depth = answering.depth + 1
-    task = await flow.comment(session, task_id, action.text, by=answering.agent.name, run_id=answering.run_id, depth=depth)
+    task = await steering.comment(session, task_id, action.text, by=answering.agent.name, run_id=answering.run_id, depth=depth)
     if flow.is_worn_out(task, depth) and task.assignee not in (None, answering.agent.name):
         await escalation.escalate(
             session, task, f"{answering.agent.name} and {task.assignee} wrote to each other without any result"

@@ -20,8 +20,8 @@ from opencognit.engine import booking, heartbeat
 from opencognit.errors import Refused, StaleToken
 from opencognit.states import GoalState, RunState, TaskState, WakeupSource
 from opencognit.testing import until
-from opencognit.work import closing, goals, intake, locks, runs, wakeups
-from opencognit.work.wakeups import Claimed
+from opencognit.work import claims, closing, goals, intake, locks, runs, wakeups
+from opencognit.work.claims import Claimed
 from tests.integration import company
 from tests.property import engine_world
 
@@ -61,8 +61,8 @@ def ends(run: Claimed, *, together: bool) -> Verb:
     return end
 
 
-def claims(node: str, **limits: int) -> Verb:
-    return lambda session: wakeups.claim(session, node, capacity=1, lease_s=30, ttl_s=1800, limits=limits)
+def claiming(node: str, **limits: int) -> Verb:
+    return lambda session: claims.claim(session, node, capacity=1, lease_s=30, ttl_s=1800, limits=limits)
 
 
 async def _running(db: Database) -> int:
@@ -73,7 +73,7 @@ async def racing_claims_leave_an_agent_its_limit(db: Database) -> None:
     """Two nodes claim two tasks of an agent that does one at a time, neither seeing the other."""
     for _ in range(2):
         await company.give(db, "ann")
-    await overlap(db, claims("a"), claims("b"))
+    await overlap(db, claiming("a"), claiming("b"))
     assert await _running(db) == 1
 
 
@@ -81,7 +81,7 @@ async def racing_claims_leave_an_adapter_its_limit(db: Database) -> None:
     """Two nodes claim for two agents of an adapter that is limited to one run."""
     for agent in ("ann", "bob"):
         await company.give(db, agent)
-    await overlap(db, claims("a", bash=1), claims("b", bash=1))
+    await overlap(db, claiming("a", bash=1), claiming("b", bash=1))
     assert await _running(db) == 1
 
 

@@ -29,8 +29,8 @@ from opencognit.engine import booking, heartbeat
 from opencognit.engine.booking import Outcome
 from opencognit.errors import Refused, StaleToken
 from opencognit.states import CancelMode, Priority, RunState, WakeupSource
-from opencognit.work import closing, flow, goals, intake, locks, roster, wakeups
-from opencognit.work.wakeups import Claimed
+from opencognit.work import claims, closing, goals, intake, locks, roster, steering, wakeups
+from opencognit.work.claims import Claimed
 from tests.integration import company
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class Striker:
                 self._seen["deadlocks"] += 1
 
     async def _claim(self, capacity: int) -> Sequence[Claimed]:
-        return await self.commit(lambda s: wakeups.claim(s, self._node, capacity=capacity, limits=LIMITS, **AT_ONCE))
+        return await self.commit(lambda s: claims.claim(s, self._node, capacity=capacity, limits=LIMITS, **AT_ONCE))
 
     # --- endings -------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,9 @@ class Striker:
     async def _disturb_at(self, ident: int, goal_id: int | None) -> None:
         match self._chance.choice(["word", "word", "wish", "wish", "after", "retry", "switch"]):
             case "word":
-                await self.commit(lambda session: flow.comment(session, ident, "look", by=self._chance.choice(["board", "bob"])))
+                await self.commit(
+                    lambda session: steering.comment(session, ident, "look", by=self._chance.choice(["board", "bob"]))
+                )
             case "wish":
                 source = self._chance.choice([WakeupSource.BOARD, WakeupSource.MENTION])
                 agent = self._chance.choice(["ann", "bob"])
@@ -258,7 +260,7 @@ async def _retry(session: AsyncSession) -> None:
     query = text("SELECT id FROM tasks WHERE status = 'blocked' ORDER BY random() LIMIT 1")
     blocked = (await session.execute(query)).scalar_one_or_none()
     if blocked is not None:
-        await flow.retry(session, blocked, by="board")
+        await steering.retry(session, blocked, by="board")
 
 
 async def _effect(session: AsyncSession, run: Claimed) -> None:

@@ -15,7 +15,7 @@ from opencognit import adapters
 from opencognit.agents import load_agents
 from opencognit.db import Database
 from opencognit.errors import Unreachable
-from opencognit.work import flow, intake, roster
+from opencognit.work import intake, roster, steering
 from tests.chaos.kit import CEO, PATIENCE_S, Site, no_orphans, until
 
 STEPS = 4
@@ -117,7 +117,7 @@ def retry_lost(site: Site) -> None:
         try:
             for task_id in innocent:
                 async with db.transaction() as session:
-                    await flow.retry(session, task_id, by="board")
+                    await steering.retry(session, task_id, by="board")
         finally:
             await db.close()
 

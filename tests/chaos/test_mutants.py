@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from opencognit.db import Database
-from opencognit.work import closing, flow, locks, runs, tasks, wakeups
+from opencognit.work import claims, closing, flow, locks, runs, tasks
 from tests.chaos.fence_checks import CHECKS, Check
 from tests.chaos.fences import ANY_STEP, UNJOINED, Off, dropped, loosened, unlocked, without
 from tests.integration import company, test_booking, test_closing
@@ -113,8 +113,8 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, Off]]] = {
     "an agent has too many runs": (
         "claims one by one",
         {
-            "count": without(wakeups, "CLAIM", RUNNING_NOW),
-            "places": without(wakeups, "CLAIM", PLACE_TAKEN),
+            "count": without(claims, "CLAIM", RUNNING_NOW),
+            "places": without(claims, "CLAIM", PLACE_TAKEN),
             "index": dropped("uq_runs_agent_slot"),
         },
     ),

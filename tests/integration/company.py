@@ -15,8 +15,8 @@ from opencognit.engine import booking
 from opencognit.engine.booking import Outcome
 from opencognit.models import Task
 from opencognit.states import RunState, WakeupSource
-from opencognit.work import flow, roster, tasks, wakeups
-from opencognit.work.wakeups import Claimed
+from opencognit.work import claims, flow, roster, tasks
+from opencognit.work.claims import Claimed
 
 RETRY = Retry(jitter=0)
 
@@ -46,7 +46,7 @@ async def claim(
     db: Database, node: str = "node-a", *, capacity: int = 10, lease_s: float = 30, ttl_s: float = 1800
 ) -> list[Claimed]:
     async with db.transaction() as session:
-        return list(await wakeups.claim(session, node, capacity=capacity, lease_s=lease_s, ttl_s=ttl_s))
+        return list(await claims.claim(session, node, capacity=capacity, lease_s=lease_s, ttl_s=ttl_s))
 
 
 async def finish(db: Database, claimed: Claimed, said: str | Answer = "done", **fields: Any) -> None:

@@ -18,7 +18,7 @@ from opencognit.db import Database
 from opencognit.errors import OpenCognitError, Unreachable
 from opencognit.states import ApprovalKind, GoalState
 from opencognit.work import approvals, runs
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 from tests.cli_kit import Cli, assert_one_line
 from tests.conftest import MakeHome
 from tests.integration import company

@@ -16,7 +16,7 @@ from opencognit.engine.bookkeeper import Bookkeeper
 from opencognit.errors import StaleToken
 from opencognit.states import RunState, TaskState
 from opencognit.work import closing, goals, roster
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 from tests.conftest import sibling
 from tests.integration import company
 

@@ -33,8 +33,8 @@ from opencognit.engine.heartbeat import Heartbeat
 from opencognit.errors import OpenCognitError
 from opencognit.states import RunState, TaskState
 from opencognit.testing import ScriptedAdapter, until
-from opencognit.work import approvals, flow, roster
-from opencognit.work.wakeups import Claimed
+from opencognit.work import approvals, roster, steering
+from opencognit.work.claims import Claimed
 from tests.conftest import MakeHome
 from tests.integration import company, testclock
 from tests.integration.test_booking import ENDINGS
@@ -90,7 +90,7 @@ async def test_after_every_ending_another_agent_can_take_the_task(team: Database
     else:
         await company.finish(team, run, **ENDINGS[how][0])  # type: ignore[arg-type]
     async with team.transaction() as session:
-        await flow.assign(session, task_id, "bob", by="board")
+        await steering.assign(session, task_id, "bob", by="board")
     assert [(one.agent, one.task_id) for one in await company.claim(team)] == [("bob", task_id)]
 
 
@@ -102,9 +102,9 @@ async def test_waiting_work_owns_nothing_and_is_taken_once(team: Database) -> No
     assert await company.claim(team) == []
     assert (await company.task(team, waiting)).execution_run_id is None
     async with team.transaction() as session:
-        await flow.cancel(session, waiting, by="board")
+        await steering.cancel(session, waiting, by="board")
     async with team.transaction() as session:
-        await flow.retry(session, waiting, by="board")
+        await steering.retry(session, waiting, by="board")
     await company.finish(team, run)
     taken = [one for batch in await asyncio.gather(*(company.claim(team) for _ in range(4))) for one in batch]
     assert [one.task_id for one in taken] == [waiting]
@@ -136,7 +136,7 @@ async def test_a_lock_of_a_run_that_has_ended_is_freed(team: Database, by: str) 
         await asyncio.gather(*(heartbeat.reap(team) for _ in range(4)))
     else:
         async with team.transaction() as session:
-            await flow.release(session, task_id, by="board")
+            await steering.release(session, task_id, by="board")
     (again,) = await company.claim(team)
     assert (again.task_id, again.attempt) == (task_id, run.attempt + 1)
     await company.finish(team, again)
@@ -148,7 +148,7 @@ async def test_the_boards_word_during_a_run_that_then_fails_is_not_lost(team: Da
     task_id = await company.give(team, "ann")
     (run,) = await company.claim(team)
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "use the other key", by="board")
+        await steering.comment(session, task_id, "use the other key", by="board")
     await company.finish(team, run, status=RunState.FAILED, error="no key")
     (again,) = await company.claim(team)
     await company.finish(team, again, "worked")
@@ -162,7 +162,7 @@ async def test_an_answer_during_a_run_on_the_waiting_task_is_not_lost(team: Data
     (run,) = await company.claim(team)
     await company.finish(team, run, Answer(text="?", actions=(AskBoard(question="which?", options=("a", "b")),)))
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "hm", by="bob")
+        await steering.comment(session, task_id, "hm", by="bob")
     (run,) = await company.claim(team)
     async with team.transaction() as session:
         (question,) = await approvals.listed(session, pending_only=True)
@@ -286,7 +286,7 @@ async def test_a_blocker_that_is_gone_already_holds_nobody_up(team: Database) ->
         else:
             await company.finish(team, run, status=RunState.FAILED, error="no")
     async with team.transaction() as session:
-        await flow.cancel(session, cancelled, by="board")
+        await steering.cancel(session, cancelled, by="board")
     later = await company.give(team, "ann", "later", after=(done, cancelled))
     assert [run.task_id for run in await company.claim(team)] == [later]
 
@@ -301,7 +301,7 @@ async def test_three_idle_weeks_cost_no_run_and_a_comment_costs_one(clock: Datab
         await company.finish(clock, run)
     assert await _beats(clock, for_s=21 * DAY, every_s=4 * HOUR) == []
     async with clock.transaction() as session:
-        await flow.comment(session, task_id, "are you there?", by="board")
+        await steering.comment(session, task_id, "are you there?", by="board")
     assert [run.task_id for run in await _beats(clock, for_s=DAY, every_s=4 * HOUR)] == [task_id]
 
 
@@ -453,7 +453,7 @@ async def test_lost_work_of_somebody_who_is_away_waits_and_others_go_on(team: Da
     task = await company.task(team, task_id)
     assert (task.status, task.lost, task.execution_run_id) == (TaskState.TODO, 1, None)
     async with team.transaction() as session:
-        await flow.assign(session, task_id, "cid", by="board")
+        await steering.assign(session, task_id, "cid", by="board")
     assert [one.agent for one in await company.claim(team)] == ["cid"]
 
 

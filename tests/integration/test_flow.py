@@ -10,7 +10,7 @@ from opencognit.contracts import Answer, AskBoard, CreateTask
 from opencognit.db import Database
 from opencognit.errors import InvalidInput, Refused
 from opencognit.states import GoalState, RunState, TaskKind, TaskState
-from opencognit.work import approvals, flow, goals
+from opencognit.work import approvals, goals, steering
 from tests.integration import company
 
 
@@ -107,7 +107,7 @@ async def test_retry_of_a_blocked_task_makes_the_goal_active_again(team: Databas
     await _run_all(team)
     assert failing.task_id is not None
     async with team.transaction() as session:
-        await flow.retry(session, failing.task_id, by="board")
+        await steering.retry(session, failing.task_id, by="board")
     assert (await _goal(team, goal_id))[0] is GoalState.ACTIVE
     assert await _run_all(team) == ["A", "Report: a goal"]
     assert (await _goal(team, goal_id))[0] is GoalState.ACHIEVED
@@ -214,10 +214,10 @@ async def test_comment_by_the_assignee_wakes_nobody(team: Database) -> None:
     (run,) = await company.claim(team)
     await company.finish(team, run, status=RunState.FAILED, error="no")
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "still blocked", by="ann")
+        await steering.comment(session, task_id, "still blocked", by="ann")
     assert await company.claim(team) == []
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "try the other door", by="board")
+        await steering.comment(session, task_id, "try the other door", by="board")
     (again,) = await company.claim(team)
     assert again.task_id == task_id
 

@@ -18,7 +18,7 @@ from opencognit.engine.node import Node
 from opencognit.errors import AdapterFailed, AdapterUnavailable
 from opencognit.states import GoalState, RunState, TaskState
 from opencognit.testing import Script, ScriptedAdapter, until
-from opencognit.work import flow, goals, roster, runs
+from opencognit.work import goals, roster, runs, steering
 from tests.conftest import MakeHome
 from tests.integration import company
 
@@ -202,7 +202,7 @@ async def test_two_comments_during_a_run_give_one_more_run_that_sees_both(db: Da
         await asyncio.wait_for(started.wait(), 10)
         for words in ("one", "two"):
             async with db.transaction() as session:
-                await flow.comment(session, task_id, words, by="board")
+                await steering.comment(session, task_id, words, by="board")
         release.set()
 
         async def two_runs() -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from opencognit.contracts import Answer, Comment, CreateTask
 from opencognit.db import Database
 from opencognit.states import GoalState, Priority, RunState, TaskState, WakeupSource
-from opencognit.work import approvals, flow, goals, planning, wakeups
+from opencognit.work import approvals, beats, claims, flow, goals, planning, steering, wakeups
 from tests.integration import company
 
 
@@ -81,7 +81,7 @@ async def test_agents_that_only_talk_are_stopped_and_the_board_told_once(team: D
     )
     assert 1 <= asked <= 2
     async with team.transaction() as session:
-        await flow.comment(session, first, "go on", by="board")
+        await steering.comment(session, first, "go on", by="board")
     assert [run.task_id for run in await company.claim(team)][:1] == [first]
 
 
@@ -91,7 +91,7 @@ async def test_a_chain_of_wakes_by_agents_ends(team: Database) -> None:
     (run,) = await company.claim(team)
     await company.finish(team, run)
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "once more", by="bob", depth=flow.CAUSE_LIMIT + 1)
+        await steering.comment(session, task_id, "once more", by="bob", depth=flow.CAUSE_LIMIT + 1)
     assert await company.claim(team) == []
     assert await company.value(team, "SELECT count(*) FROM comments WHERE author = 'bob'") == 1
 
@@ -130,9 +130,9 @@ async def test_an_adapters_limit_holds_over_all_agents(team: Database) -> None:
     for agent in ("ann", "bob", "lead"):
         await company.give(team, agent)
 
-    async def claim() -> list[wakeups.Claimed]:
+    async def claim() -> list[claims.Claimed]:
         async with team.transaction() as session:
-            return list(await wakeups.claim(session, "n", capacity=9, lease_s=30, ttl_s=1800, limits={"bash": 2}))
+            return list(await claims.claim(session, "n", capacity=9, lease_s=30, ttl_s=1800, limits={"bash": 2}))
 
     first = await claim()
     assert len(first) == 2
@@ -148,9 +148,9 @@ async def test_waiting_work_moves_up_and_old_wakes_expire(team: Database) -> Non
         await wakeups.request(session, "bob", WakeupSource.BOARD)
         await session.execute(text("UPDATE wakeups SET not_before = now() - interval '25 h'"))
     async with team.transaction() as session:
-        await wakeups.beat(session)
+        await beats.beat(session)
     async with team.transaction() as session:
-        await wakeups.beat(session)
+        await beats.beat(session)
     rows = await company.rows(team, "SELECT status, rank FROM wakeups ORDER BY id")
     assert [tuple(row) for row in rows] == [("queued", Priority.LOW.rank - 1), ("expired", Priority.MEDIUM.rank - 1)]
 

@@ -23,8 +23,8 @@ from opencognit.engine import booking, heartbeat
 from opencognit.engine.booking import LOST_LIMIT, Outcome
 from opencognit.errors import Refused
 from opencognit.states import ApprovalState, CancelMode, GoalState, RunState, TaskState
-from opencognit.work import approvals, flow, goals, intake, locks, reports, runs, tasks
-from opencognit.work.wakeups import Claimed
+from opencognit.work import approvals, flow, goals, intake, locks, reports, runs, steering, tasks
+from opencognit.work.claims import Claimed
 from tests.integration import company
 
 
@@ -58,7 +58,7 @@ async def _resumed(db: Database) -> Claimed:
     task_id = await company.give(db, "ann")
     await company.finish(db, await _only(db))
     async with db.transaction() as session:
-        await flow.comment(session, task_id, "and now?", by="board")
+        await steering.comment(session, task_id, "and now?", by="board")
     return await _only(db)
 
 
@@ -103,14 +103,14 @@ async def test_nothing_starts_inside_a_cancelled_goal(team: Database, verb: str)
         await goals.cancel(session, goal_id, by="board")
     if verb == "comment":
         async with team.transaction() as session:
-            await flow.comment(session, task_id, "why?", by="board")
+            await steering.comment(session, task_id, "why?", by="board")
     else:
         with pytest.raises(Refused, match="goal reopen"):
             async with team.transaction() as session:
                 await (
-                    flow.retry(session, task_id, by="board")
+                    steering.retry(session, task_id, by="board")
                     if verb == "retry"
-                    else flow.assign(session, task_id, "bob", by="board")
+                    else steering.assign(session, task_id, "bob", by="board")
                 )
     assert await company.claim(team) == []
 
@@ -163,8 +163,8 @@ async def test_only_the_assignee_does_the_task(team: Database) -> None:
         await session.execute(text("UPDATE agents SET status = 'paused' WHERE name = 'ann'"))
     task_id = await company.give(team, "ann")
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "hi", by="board")
-        await flow.assign(session, task_id, "bob", by="board")
+        await steering.comment(session, task_id, "hi", by="board")
+        await steering.assign(session, task_id, "bob", by="board")
         await session.execute(text("UPDATE agents SET status = 'idle'"))
     assert [run.agent for run in await company.claim(team)] == ["bob"]
 
@@ -184,9 +184,9 @@ async def test_a_cancelled_task_is_not_completed_by_a_comments_run(team: Databas
     """It says that a retry takes it up again."""
     task_id = await company.give(team, "ann")
     async with team.transaction() as session:
-        await flow.cancel(session, task_id, by="board")
+        await steering.cancel(session, task_id, by="board")
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "hi", by="board")
+        await steering.comment(session, task_id, "hi", by="board")
     run = await _only(team)
     await company.finish(team, run, Answer(text="x", actions=(CompleteTask(result="done after all"),)))
     assert (await company.task(team, task_id)).status == TaskState.CANCELLED
@@ -198,7 +198,7 @@ async def test_a_goal_whose_plan_is_cancelled_is_cancelled(team: Database) -> No
     async with team.transaction() as session:
         goal_id = (await goals.post(session, "g")).id
     async with team.transaction() as session:
-        await flow.cancel(session, 1, by="board")
+        await steering.cancel(session, 1, by="board")
     assert await _state(team, goal_id) is GoalState.CANCELLED
     async with team.transaction() as session:
         assert await goals.is_over(session, goal_id)
@@ -213,7 +213,7 @@ async def test_a_reopened_goals_plan_may_be_cancelled(team: Database) -> None:
         await goals.reopen(session, goal_id, by="board")
     plan = await company.value(team, "SELECT max(id) FROM tasks WHERE kind = 'plan'")
     async with team.transaction() as session:
-        await flow.cancel(session, plan, by="board")
+        await steering.cancel(session, plan, by="board")
     assert await _state(team, goal_id) is GoalState.ACHIEVED
 
 
@@ -223,7 +223,7 @@ async def test_a_retried_plan_makes_its_goal_open_again(team: Database) -> None:
         goal_id = (await goals.post(session, "g")).id
     await company.finish(team, await _only(team), status=RunState.FAILED, error="bad")
     async with team.transaction() as session:
-        await flow.retry(session, 1, by="board")
+        await steering.retry(session, 1, by="board")
     assert await _state(team, goal_id) is GoalState.OPEN
     while (plan := await _only(team)).task_id != 1:
         await company.finish(team, plan)  # the report on how it was blocked comes first: the CEO does one thing at a time
@@ -251,7 +251,7 @@ async def test_a_question_goes_with_its_cause(team: Database) -> None:
     await _goal(team, CreateTask(title="a"), CreateTask(title="b", assignee="bob"), ask)
     task_id = await company.value(team, "SELECT id FROM tasks WHERE title = 'a'")
     async with team.transaction() as session:
-        await flow.assign(session, task_id, "ann", by="board")
+        await steering.assign(session, task_id, "ann", by="board")
     assert await company.value(team, "SELECT status FROM approvals") == ApprovalState.CANCELLED
     with pytest.raises(Refused, match="decided already"):
         async with team.transaction() as session:
@@ -263,7 +263,7 @@ async def test_a_second_question_waits_too(team: Database) -> None:
     task_id = await company.give(team, "ann")
     await company.finish(team, await _only(team), Answer(text="x", actions=(AskBoard(question="one?"),)))
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "look again", by="board")
+        await steering.comment(session, task_id, "look again", by="board")
     await company.finish(team, await _only(team), Answer(text="x", actions=(AskBoard(question="two?"),)))
     assert (await company.task(team, task_id)).status == TaskState.BLOCKED
 
@@ -324,10 +324,10 @@ async def test_a_colleague_does_not_cut_a_retrys_wait_short_but_the_board_does(t
     task_id = await company.give(team, "ann")
     await company.finish(team, await _only(team), status=RunState.FAILED, error="429", retryable=True, retry_after_s=7200.0)
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "ping", by="bob", depth=1)
+        await steering.comment(session, task_id, "ping", by="bob", depth=1)
     assert await company.claim(team) == []
     async with team.transaction() as session:
-        await flow.comment(session, task_id, "now", by="board")
+        await steering.comment(session, task_id, "now", by="board")
     assert (await _only(team)).attempt == 2
 
 
@@ -348,7 +348,7 @@ async def test_an_old_report_is_not_shown_for_a_goal_that_goes_on(team: Database
     await company.finish(team, await _only(team), Answer(text="x", actions=(Report(text="OLD"),)))
     task_id = await company.value(team, "SELECT id FROM tasks WHERE title = 'a'")
     async with team.transaction() as session:
-        await flow.retry(session, task_id, by="board")
+        await steering.retry(session, task_id, by="board")
     async with team.transaction() as session:
         assert "OLD" not in await reports.current(session, await goals.get(session, goal_id))
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from opencognit.db import Database
 from opencognit.states import Priority, TaskState, WakeupSource
-from opencognit.work import roster, wakeups
+from opencognit.work import beats, roster, wakeups
 from tests.integration import company
 
 
@@ -160,9 +160,9 @@ async def test_heartbeat_asks_only_for_agents_with_forgotten_work(team: Database
         await session.execute(text("DELETE FROM wakeups"))
         await session.execute(text("UPDATE agents SET next_beat_at = now() - interval '1 s'"))
     async with team.transaction() as session:
-        assert await wakeups.beat(session) == 1
+        assert await beats.beat(session) == 1
     async with team.transaction() as session:
-        assert await wakeups.beat(session) == 0
+        assert await beats.beat(session) == 0
     (run,) = await company.claim(team)
     assert run.task_id == task_id
     due = dict(await company.rows(team, "SELECT name, next_beat_at > now() FROM agents"))
@@ -176,7 +176,7 @@ async def test_wakeup_of_an_ended_task_is_skipped_not_run(team: Database) -> Non
         await session.execute(text("UPDATE tasks SET status = 'cancelled' WHERE id = :id"), {"id": task_id})
     assert await company.claim(team) == []
     async with team.transaction() as session:
-        await wakeups.beat(session)
+        await beats.beat(session)
     (row,) = await company.rows(team, "SELECT status, outcome FROM wakeups")
     assert row.status == "skipped"
     assert row.outcome

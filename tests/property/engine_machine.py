@@ -19,9 +19,9 @@ from opencognit.contracts import Usage
 from opencognit.engine import heartbeat
 from opencognit.errors import InvalidInput, Refused, StaleToken
 from opencognit.states import CancelMode, GoalState, Priority, RunState, TaskState, WakeupSource
-from opencognit.work import approvals, closing, flow, goals, intake, locks, roster, runs, wakeups
+from opencognit.work import approvals, claims, closing, goals, intake, locks, roster, runs, steering, wakeups
 from opencognit.work import company as board
-from opencognit.work.wakeups import Claimed
+from opencognit.work.claims import Claimed
 from tests.integration import company
 from tests.property import engine_invariants
 from tests.property.engine_endings import ENDINGS, answer
@@ -128,7 +128,7 @@ class Engine(RuleBasedStateMachine):
     def comment(self, data: st.DataObject, by: str) -> None:
         """The board's word wakes the assignee of whatever can run; an agent's own wakes nobody."""
         task = self.any_task(data)
-        self.do(lambda session: flow.comment(session, task["id"], "please", by=by))
+        self.do(lambda session: steering.comment(session, task["id"], "please", by=by))
         now = self.world.look()
         if by == task["assignee"]:
             assert now.wakeups == self.seen.wakeups, "an agent woke itself"
@@ -184,7 +184,7 @@ class Engine(RuleBasedStateMachine):
 
     def _claim(self, node: str, capacity: int) -> list[Claimed]:
         taken = self.do(
-            lambda session: wakeups.claim(session, node, capacity=capacity, lease_s=LEASE_S, ttl_s=TTL_S, limits=LIMITS)
+            lambda session: claims.claim(session, node, capacity=capacity, lease_s=LEASE_S, ttl_s=TTL_S, limits=LIMITS)
         )
         self.held += [Held(node, one) for one in taken]
         self.taken = list(taken)
@@ -325,14 +325,14 @@ class Engine(RuleBasedStateMachine):
         task = self.any_task(data)
         match what:
             case "cancel" | "retry" | "release":
-                verb = {"cancel": flow.cancel, "retry": flow.retry, "release": flow.release}[what]
+                verb = {"cancel": steering.cancel, "retry": steering.retry, "release": steering.release}[what]
                 self.person(lambda session: verb(session, task["id"], by="board"))
                 if what == "cancel" and task["status"] not in engine_invariants.ENDED and task["execution_run_id"] is not None:
                     run = self.world.look().runs[task["execution_run_id"]]
                     assert run["cancel_mode"] == CancelMode.TASK, "a weaker wish came first"
             case "assign":
                 agent = data.draw(st.sampled_from(AGENTS))
-                self.person(lambda session: flow.assign(session, task["id"], agent, by="board"))
+                self.person(lambda session: steering.assign(session, task["id"], agent, by="board"))
             case "stop" if task["execution_run_id"] is not None:
                 self.person(lambda session: runs.cancel(session, task["execution_run_id"], by="board"))
             case "goal" if task["goal_id"] is not None:
