@@ -62,6 +62,7 @@ class Database:
             max_overflow=pool_size,
             pool_timeout=10,
             pool_use_lifo=True,
+            hide_parameters=True,  # they are what people and models wrote: an error's text goes to the log
             connect_args=connect_args,
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False, autoflush=False)

@@ -53,7 +53,7 @@ class Leases:
     async def keep(self) -> None:
         """Renew until cancelled."""
         while True:
-            started = asyncio.get_running_loop().time()
+            started, wait_s = asyncio.get_running_loop().time(), self.every_s
             self._asked.clear()
             try:
                 async with asyncio.timeout(self.every_s):
@@ -64,8 +64,9 @@ class Leases:
                 self._warden.keep_until(started + self._lease_s - self._margin_s)
             except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
                 log.warning("lease.not_renewed", error=str(error)[:200], runs=len(self._active))
+                wait_s = self.every_s / 4  # a whole one of waiting would leave room for few more tries
             try:
-                async with asyncio.timeout(self.every_s):
+                async with asyncio.timeout(wait_s):
                     await self._asked.wait()
             except TimeoutError:
                 continue

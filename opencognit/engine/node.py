@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -22,7 +23,7 @@ from opencognit.engine.dispatcher import Dispatcher
 from opencognit.engine.heartbeat import Heartbeat
 from opencognit.engine.leases import Leases
 from opencognit.engine.runner import Registry, Runner
-from opencognit.errors import OpenCognitError
+from opencognit.errors import OpenCognitError, Unreachable
 from opencognit.states import CancelMode, Trust
 from opencognit.work import locks
 
@@ -50,7 +51,8 @@ class Node:
         try:
             async with asyncio.TaskGroup() as group:
                 dispatcher, leases, loops = self._build(group, warden)
-                await leases.renew()
+                if not await _signed_on(leases, stop):
+                    return
                 self._schedule(beats)
                 running = [group.create_task(loop(), name=name) for name, loop in loops.items()]
                 claiming = group.create_task(dispatcher.keep(), name="dispatcher")
@@ -117,6 +119,20 @@ class Node:
         except (OpenCognitError, SQLAlchemyError, TimeoutError, OSError) as error:
             log.warning("node.not_signed_off", error=str(error)[:200])
         log.info("node.stopped", node=self.id)
+
+
+async def _signed_on(leases: Leases, stop: asyncio.Event) -> bool:
+    """Make the node known to the others, however long the server takes to come; return False where it is stopped first."""
+    while not stop.is_set():
+        try:
+            await leases.renew()
+            return True
+        except (Unreachable, SQLAlchemyError) as error:
+            log.warning("node.not_signed_on", error=str(error)[:200])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(leases.every_s / 4):
+                await stop.wait()
+    return False
 
 
 def _limits(config: Config) -> dict[str, int]:
