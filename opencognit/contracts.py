@@ -95,6 +95,8 @@ class BriefingMemory(Shape):
     trust: Trust
     content: str
     created_at: datetime
+    warning: str | None = Field(default=None, exclude=True)
+    """What a reader must know of it; only in the text for a model."""
 
 
 class Briefing(Shape):
@@ -227,6 +229,11 @@ class Answer:
     memories: tuple[Remember, ...] = ()
     actions: tuple[Action, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def remembered(self) -> tuple[Remember, ...]:
+        """All that is to become a memory, by whichever way it was said."""
+        return (*self.memories, *(action for action in self.actions if isinstance(action, Remember)))
 
 
 # --- the port of an adapter ---------------------------------------------------------------------------------------

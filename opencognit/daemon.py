@@ -19,7 +19,7 @@ from sqlalchemy import text
 from opencognit import adapters, postgres
 from opencognit.agents import load_agents
 from opencognit.config import Home
-from opencognit.db import Database, check_server, is_current, upgrade
+from opencognit.db import Database, application_role, check_server, is_current, upgrade
 from opencognit.errors import ConfigError, HomeInUse, OpenCognitError, Refused
 from opencognit.work import flow, roster, routines
 
@@ -59,7 +59,8 @@ async def opened(home: Home, *, migrate: bool = False) -> AsyncIterator[Opened]:
         elif not await asyncio.to_thread(is_current, dsn):
             raise Refused("the database that database.url names has not this version's schema: run `opencognit db upgrade`")
         idle_s = min(home.config.runs.lease_s, IDLE_S)
-        db = Database(dsn, pool_size=home.config.database.pool_size, idle_s=idle_s)
+        role = await asyncio.to_thread(application_role, dsn)
+        db = Database(dsn, role=role, pool_size=home.config.database.pool_size, idle_s=idle_s)
         try:
             yield Opened(home, db, holding)
         finally:

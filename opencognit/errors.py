@@ -12,6 +12,7 @@
     │   └── StaleToken                 the run lost its task: its write matches no row
     ├── Unreachable                 5  unreachable: database or daemon
     │   └── ServerFailed               the embedded server does not start
+    ├── ModelUnavailable            1  model_unavailable: no vectors, the brain works on words alone
     └── AdapterError                1  adapter: how a run went wrong
         ├── AdapterUnavailable         retryable: try again later
         ├── AdapterFailed              not retryable: somebody must act
@@ -128,6 +129,12 @@ class ServerFailed(Unreachable):
     """The embedded PostgreSQL server could not be made or started."""
 
     code = "server_failed"
+
+
+class ModelUnavailable(OpenCognitError):
+    """The embedding model, or what runs it, is missing or is not what it should be."""
+
+    code = "model_unavailable"
 
 
 class AdapterError(OpenCognitError):

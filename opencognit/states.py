@@ -199,6 +199,9 @@ APPROVAL_STEPS: Mapping[ApprovalState, frozenset[ApprovalState]] = {
 }
 
 GOAL_ENDED = frozenset({G.ACHIEVED, G.BLOCKED, G.CANCELLED})
+WEAKEST_FIRST = (Trust.ASSERTED, Trust.OBSERVED, Trust.VERIFIED)
+IN_FORCE = (Lifecycle.ACTIVE, Lifecycle.STALE)
+"""Lifecycles of what is recalled."""
 TASK_ENDED = frozenset({T.DONE, T.CANCELLED})
 STORED_AGENT_STATES = frozenset(A) - {A.RUNNING}
 

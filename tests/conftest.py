@@ -15,6 +15,7 @@ import pytest
 from opencognit import postgres
 from opencognit.config import Home, open_home
 from opencognit.db import Database, upgrade
+from opencognit.db.roles import ROLE
 
 ROOT = Path(__file__).resolve().parent.parent
 _numbers = itertools.count(1)
@@ -49,8 +50,16 @@ def database_url(server: str, template: str) -> Iterator[str]:
 
 @pytest.fixture
 async def db(database_url: str) -> AsyncIterator[Database]:
-    """A pool on a fresh database."""
+    """A pool on a fresh database, as its owner: a test looks at tables past the policies."""
     database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def bound(database_url: str) -> AsyncIterator[Database]:
+    """The same database in the role that a company works as, which the policies bind."""
+    database = Database(database_url, role=ROLE)
     yield database
     await database.close()
 

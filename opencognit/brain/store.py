@@ -1,29 +1,54 @@
-"""Memories as rows: one INSERT a write, edges and entities beside it, and the one predicate of who may see what."""
+"""Memories as rows: one INSERT a write, without a model. Owns what may be written and how the same content becomes one."""
 
 from __future__ import annotations
 
-import hashlib
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, and_, case, func, literal_column, or_, select, text, true
+from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from opencognit.brain.folding import language, search_text
-from opencognit.contracts import TEXT_LIMIT, EntityRef, MemoryDraft, Viewer
+from opencognit.brain import entity_links, relations
+from opencognit.brain.entities import canonical
+from opencognit.brain.folding import read
+from opencognit.brain.names import KEY_LIMIT, KIND_LIMIT, ROOM_LIMIT, digest, room_name
+from opencognit.brain.timings import timed
+from opencognit.brain.visibility import enter, visible
+from opencognit.contracts import TEXT_LIMIT, MemoryDraft, Viewer
 from opencognit.errors import InvalidInput, NotFound
 from opencognit.events import BOARD
-from opencognit.models import Entity, Memory, MemoryEdge, MemoryEntity
-from opencognit.states import EntityRole, Lifecycle, Relation, Scope, Trust
+from opencognit.models import Memory, MemoryKey
+from opencognit.states import IN_FORCE, WEAKEST_FIRST, Lifecycle, Scope, Trust
 from opencognit.textclean import clean
 
-WEAKEST_FIRST = (Trust.ASSERTED, Trust.OBSERVED, Trust.VERIFIED)
-ROOM_LIMIT, KIND_LIMIT, KEY_LIMIT = 100, 64, 512
-"""Characters: all three stand in B-trees, whose rows have a limit."""
 LARGEST_ID = 2**63 - 1
+INDEX_VERSION = 1
+"""Raise it when folding.py reads words differently, with a migration that empties memory_terms and memory_counts and puts every
+memory into the backlog: the loop then reads them again."""
+KEY_LENGTH = 200
+
+INSERT = text("""
+WITH stored AS (
+  -- One memory in force per scope and content (uq_memories_content): whoever comes second adds evidence, what had grown stale
+  -- is wanted again, and only the board's word raises its trust. Written out: an INSERT that is put together anew for each
+  -- write takes longer than the server does.
+  INSERT INTO memories AS m (type, room, scope, owner, trust, confidence, content, content_hash, context, language, search_text,
+         terms, content_terms, index_version, source_agent, source_run_id, source_task_id, valid_from, valid_to)
+  VALUES (:type, :room, :scope, :owner, :trust, :confidence, :content, :content_hash, :context, :language, :search_text,
+         :terms, :content_terms, :index_version, :source_agent, :source_run_id, :source_task_id, :valid_from, :valid_to)
+  ON CONFLICT (scope, owner, content_hash) WHERE lifecycle IN ('active', 'stale') DO UPDATE
+     SET evidence = m.evidence + 1, lifecycle = 'active', updated_at = now(),
+         trust = CASE WHEN :by_board AND array_position(CAST(:weakest_first AS text[]), excluded.trust)
+                                       > array_position(CAST(:weakest_first AS text[]), m.trust)
+                      THEN excluded.trust ELSE m.trust END
+  RETURNING id, xmax = 0 AS fresh
+), queued AS (
+  INSERT INTO memory_backlog (memory_id) SELECT id FROM stored WHERE fresh
+)
+SELECT id, fresh FROM stored
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,70 +60,73 @@ class Stored:
     note: str | None = None
 
 
-def visible(viewer: Viewer) -> ColumnElement[bool]:
-    """The predicate that every read carries: org to all, a team's to the team, an agent's own to it, all to the board."""
-    if viewer.is_board:
-        return true()
-    own = and_(Memory.scope == Scope.AGENT_PRIVATE, Memory.owner == viewer.agent)
-    seen = or_(Memory.scope == Scope.ORG, own)
-    return or_(seen, and_(Memory.scope == Scope.TEAM, Memory.owner == viewer.team)) if viewer.team else seen
-
-
-def room_name(room: str) -> str:
-    """Return a room as it is stored and compared; without a name it is `general`."""
-    return clean(room).strip().casefold() or "general"
-
-
-def entity_name(kind: str, key: str) -> tuple[str, str]:
-    """Return an entity's kind and key as they are stored and compared."""
-    folded = (" ".join(unicodedata.normalize("NFKC", clean(part)).split()).casefold() for part in (kind, key))
-    return next(folded), next(folded)
-
-
-async def write(session: AsyncSession, draft: MemoryDraft, *, viewer: Viewer, trust: Trust) -> Stored:
+@timed("write")
+async def write(
+    session: AsyncSession, draft: MemoryDraft, *, viewer: Viewer, trust: Trust, idempotency_key: str | None = None
+) -> Stored:
     """Store a memory; identical content in the same scope is one memory whose evidence grows.
 
     Trust never exceeds that of the weakest memory it derives from; where the content is known already, only the board's
-    word raises it. Raises InvalidInput or NotFound before it writes.
+    word raises it. The same idempotency key of a writer gives the memory that its first use stored. Raises InvalidInput
+    or NotFound before it writes.
     """
-    content = _checked(draft)
-    sources = await _known(session, (*draft.derives_from, *draft.supersedes), viewer)
-    derived = [Trust(sources[ident].trust) for ident in draft.derives_from]
-    trust = min([trust, *derived], key=WEAKEST_FIRST.index)
-    scope, owner, note = _scope(draft.scope, viewer)
+    content = checked(draft)
+    await enter(session, viewer)
+    if idempotency_key is not None and (known := await _of_key(session, idempotency_key, content, viewer)) is not None:
+        return known
+    named_sources = (*draft.derives_from, *draft.supersedes)
+    sources = await known_to(session, named_sources, viewer) if named_sources else {}
+    trust = min([trust, *(Trust(sources[ident].trust) for ident in draft.derives_from)], key=WEAKEST_FIRST.index)
+    scope, owner, note = place(draft.scope, viewer)
+    row = _row(draft, content, scope, owner, trust, viewer)
+    named = await entity_links.read(session, content, draft.entities)
+    ident, fresh = await _insert(session, row, by_board=viewer.is_board)
+    await entity_links.link(session, ident, named)
+    notes = [note] if note else []
+    # What was known already stands on its own, whatever this writer had it from.
+    for relation, target in relations.wished(draft, derived=fresh):
+        if target != ident:
+            told = await relations.draw(session, sources[target], relation, source=ident, by=viewer, word=trust)
+            notes += [told] if told else []
+    if idempotency_key is not None:
+        await _keep_key(session, idempotency_key, ident, viewer)
+    return Stored(ident, not fresh, "; ".join(notes) or None)
+
+
+def _row(draft: MemoryDraft, content: str, scope: Scope, owner: str, trust: Trust, viewer: Viewer) -> dict[str, Any]:
     context = clean(draft.context).strip()
-    row = upsert(Memory).values(
-        type=draft.type.value,
-        room=room_name(draft.room),
-        scope=scope.value,
-        owner=owner,
-        trust=trust.value,
-        confidence=draft.confidence,
-        content=content,
-        content_hash=_digest(content),
-        context=context,
-        language=language(content),
-        search_text=search_text(f"{context}\n{content}"),
-        source_agent=viewer.agent,
-        source_run_id=viewer.run_id,
-        source_task_id=viewer.task_id,
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-    )
-    grown: dict[str, object] = {"evidence": Memory.evidence + 1, "updated_at": func.now()}
-    if viewer.is_board:
-        grown["trust"] = case((_strength(row.excluded.trust) > _strength(Memory.trust), row.excluded.trust), else_=Memory.trust)
-    joined = row.on_conflict_do_update(
-        index_elements=["scope", "owner", "content_hash"], index_where=text("lifecycle = 'active'"), set_=grown
-    )
-    fresh = literal_column("xmax = 0", Boolean).label("fresh")
-    returned = (await session.execute(joined.returning(Memory.id, fresh))).one()
-    ident = returned.id
-    await _link(session, ident, draft, viewer.agent or BOARD)
-    return Stored(ident, not returned.fresh, note)
+    reading = read(content, context)
+    return {
+        "type": draft.type.value,
+        "room": room_name(draft.room),
+        "scope": scope.value,
+        "owner": owner,
+        "trust": trust.value,
+        "confidence": draft.confidence,
+        "content": content,
+        "content_hash": digest(content),
+        "context": context,
+        "language": reading.language,
+        "search_text": reading.search_text,
+        "terms": reading.terms,
+        "content_terms": reading.content_terms,
+        "index_version": INDEX_VERSION,
+        "source_agent": viewer.agent,
+        "source_run_id": viewer.run_id,
+        "source_task_id": viewer.task_id,
+        "valid_from": draft.valid_from,
+        "valid_to": draft.valid_to,
+    }
 
 
-def _checked(draft: MemoryDraft) -> str:
+async def _insert(session: AsyncSession, values: dict[str, Any], *, by_board: bool) -> tuple[int, bool]:
+    """Store the memory, and its place in the backlog where it is new; return (id, whether it is new)."""
+    strengths = [tier.value for tier in WEAKEST_FIRST]
+    found = (await session.execute(INSERT, {**values, "by_board": by_board, "weakest_first": strengths})).one()
+    return found.id, found.fresh
+
+
+def checked(draft: MemoryDraft) -> str:
     """Return the content as it is stored; raises InvalidInput for what no memory may have."""
     content = clean(draft.content).strip()
     if not content:
@@ -109,23 +137,18 @@ def _checked(draft: MemoryDraft) -> str:
         raise InvalidInput("room", f"has {len(room)} characters, at most {ROOM_LIMIT}: give it a short name")
     if not 0 <= draft.confidence <= 1:
         raise InvalidInput("confidence", f"is {draft.confidence}: give a number from 0 to 1")
+    if draft.valid_from and draft.valid_to and draft.valid_to <= draft.valid_from:
+        raise InvalidInput("valid_to", "is not after valid_from: give a later time, or none")
     for entity in draft.entities:
-        kind, key = entity_name(entity.kind, entity.key)
+        kind, key = canonical(entity.kind, entity.key)
         if not (0 < len(kind) <= KIND_LIMIT and 0 < len(key) <= KEY_LIMIT):
             limits = f"a kind of 1 to {KIND_LIMIT} characters and a key of 1 to {KEY_LIMIT}"
             raise InvalidInput("entity", f"{entity.kind[:80]!r}:{entity.key[:80]!r} is blank or too long: give it {limits}")
     return content
 
 
-def _strength(trust: Any) -> ColumnElement[int]:
-    return case({tier.value: rank for rank, tier in enumerate(WEAKEST_FIRST)}, value=trust)
-
-
-def _digest(content: str) -> bytes:
-    return hashlib.sha256(" ".join(content.split()).casefold().encode("utf-8", "surrogatepass")).digest()
-
-
-def _scope(wanted: Scope, viewer: Viewer) -> tuple[Scope, str, str | None]:
+def place(wanted: Scope, viewer: Viewer) -> tuple[Scope, str, str | None]:
+    """Return the scope, owner and a note where it is not the wanted one; raises InvalidInput for what the board has not."""
     if wanted is Scope.ORG:
         return wanted, "", None
     if wanted is Scope.TEAM:
@@ -139,8 +162,28 @@ def _scope(wanted: Scope, viewer: Viewer) -> tuple[Scope, str, str | None]:
     return wanted, viewer.agent, None
 
 
-async def _known(session: AsyncSession, idents: Sequence[int], viewer: Viewer) -> dict[int, Memory]:
+async def _of_key(session: AsyncSession, key: str, content: str, viewer: Viewer) -> Stored | None:
+    """Return what the key has stored before; holds the key until the transaction ends, so that two uses are one."""
+    if not 0 < len(key) <= KEY_LENGTH:
+        raise InvalidInput("idempotency_key", f"has {len(key)} characters: give 1 to {KEY_LENGTH}")
+    writer = viewer.agent or BOARD
+    await session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"memory:{writer}:{clean(key)}", 0))))
+    query = select(Memory.id, Memory.content_hash).join(MemoryKey, MemoryKey.memory_id == Memory.id)
+    found = (await session.execute(query.where(MemoryKey.writer == writer, MemoryKey.key == clean(key)))).first()
+    if found is None:
+        return None
+    if found.content_hash != digest(content):
+        raise InvalidInput("idempotency_key", f"{key!r} was used for another memory, {found.id}: use a new key")
+    return Stored(found.id, True)
+
+
+async def _keep_key(session: AsyncSession, key: str, ident: int, viewer: Viewer) -> None:
+    await session.execute(upsert(MemoryKey).values(writer=viewer.agent or BOARD, key=clean(key), memory_id=ident))
+
+
+async def known_to(session: AsyncSession, idents: Sequence[int], viewer: Viewer) -> dict[int, Memory]:
     """Return the named memories; raises NotFound for one that is not there or not to be seen."""
+    await enter(session, viewer)
     possible = [ident for ident in idents if 0 < ident <= LARGEST_ID]
     query = select(Memory).where(Memory.id.in_(possible), visible(viewer))
     found = {memory.id: memory for memory in (await session.scalars(query)).all()} if possible else {}
@@ -150,69 +193,25 @@ async def _known(session: AsyncSession, idents: Sequence[int], viewer: Viewer) -
     return found
 
 
-async def _link(session: AsyncSession, ident: int, draft: MemoryDraft, by: str) -> None:
-    edges = [
-        {"source_id": ident, "relation": relation.value, "target_id": target, "created_by": by}
-        for relation, targets in ((Relation.DERIVES_FROM, draft.derives_from), (Relation.SUPERSEDES, draft.supersedes))
-        for target in dict.fromkeys(targets)
-        if target != ident
-    ]
-    if edges:
-        await session.execute(upsert(MemoryEdge).values(edges).on_conflict_do_nothing())
-    # In one order for all writers, so that two who name the same entities never wait for each other crosswise.
-    for kind, key, role in sorted((*entity_name(one.kind, one.key), one.role) for one in draft.entities):
-        await _mention(session, ident, kind, key, role)
-
-
-async def _mention(session: AsyncSession, ident: int, kind: str, key: str, role: EntityRole) -> None:
-    await session.execute(upsert(Entity).values(kind=kind, key=key).on_conflict_do_nothing())
-    entity_id = select(Entity.id).where(Entity.kind == kind, Entity.key == key).scalar_subquery()
-    row = upsert(MemoryEntity).values(memory_id=ident, entity_id=entity_id, role=role.value)
-    await session.execute(row.on_conflict_do_nothing())
-
-
-async def relate(session: AsyncSession, source: int, relation: Relation, target: int, *, viewer: Viewer) -> None:
-    """Draw an edge between two memories that the viewer may see; drawing it again changes nothing."""
-    await _known(session, (source, target), viewer)
-    if source == target:
-        raise InvalidInput("target", "is the memory itself: name another")
-    by = viewer.agent or BOARD
-    row = upsert(MemoryEdge).values(source_id=source, relation=relation.value, target_id=target, created_by=by)
-    await session.execute(row.on_conflict_do_nothing())
-
-
 async def get(session: AsyncSession, ident: int, *, viewer: Viewer) -> Memory:
     """Return one memory; raises NotFound also where the viewer may not see it."""
-    return (await _known(session, [ident], viewer))[ident]
+    return (await known_to(session, [ident], viewer))[ident]
 
 
-async def entities_of(session: AsyncSession, idents: Sequence[int]) -> dict[int, list[EntityRef]]:
-    """Return the entities of each memory; the caller has got these memories as one who may see them."""
-    found: dict[int, list[EntityRef]] = {ident: [] for ident in idents}
-    query = (
-        select(MemoryEntity.memory_id, Entity.kind, Entity.key, MemoryEntity.role)
-        .join(Entity, Entity.id == MemoryEntity.entity_id)
-        .where(MemoryEntity.memory_id.in_(idents))
-        .order_by(MemoryEntity.memory_id, Entity.kind, Entity.key)
-    )
-    for row in await session.execute(query):
-        found[row.memory_id].append(EntityRef(kind=row.kind, key=row.key, role=row.role))
-    return found
-
-
-async def edges_of(session: AsyncSession, ident: int, *, viewer: Viewer) -> list[tuple[int, str, int]]:
-    """Return (source, relation, target) of every edge whose both ends the viewer may see."""
-    query = select(MemoryEdge).where(or_(MemoryEdge.source_id == ident, MemoryEdge.target_id == ident)).order_by(MemoryEdge.id)
-    edges = (await session.scalars(query)).all()
-    ends = {end for edge in edges for end in (edge.source_id, edge.target_id)}
-    seen = set((await session.scalars(select(Memory.id).where(Memory.id.in_(ends), visible(viewer)))).all())
-    return [(edge.source_id, edge.relation, edge.target_id) for edge in edges if {edge.source_id, edge.target_id} <= seen]
-
-
-async def archive(session: AsyncSession, ident: int, *, viewer: Viewer) -> Memory:
-    """Put a memory away; it is kept and no longer recalled."""
-    memory = await get(session, ident, viewer=viewer)
-    memory.lifecycle = Lifecycle.ARCHIVED
-    memory.updated_at = func.now()
-    await session.flush()
-    return memory
+async def listing(
+    session: AsyncSession,
+    *,
+    viewer: Viewer,
+    room: str | None = None,
+    lifecycles: Sequence[Lifecycle] = IN_FORCE,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[Memory]:
+    """Return memories that the viewer may see, newest first, from below the id `before`."""
+    await enter(session, viewer)
+    query = select(Memory).where(visible(viewer), Memory.lifecycle.in_([one.value for one in lifecycles]))
+    if room is not None:
+        query = query.where(Memory.room == room_name(room))
+    if before is not None:
+        query = query.where(Memory.id < before)
+    return list((await session.scalars(query.order_by(Memory.id.desc()).limit(limit))).all())

@@ -16,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from opencognit import __version__
-from opencognit.cli import agents, approvals, company, db, goals, home, memory, node, routines, runs, souls, tasks
+from opencognit.cli import agents, approvals, company, db, goals, home, memory, model, node, routines, runs, souls, tasks
 from opencognit.cli.common import Command, Debug, HomeOption
 from opencognit.cli.output import line, note
 from opencognit.cli.values import check_arguments
@@ -33,6 +33,7 @@ NOUNS = {
     "routine": routines.app,
     "memory": memory.app,
     "soul": souls.app,
+    "model": model.app,
     "db": db.app,
 }
 VERBS: dict[str, Command] = {

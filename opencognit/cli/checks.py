@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from opencognit.errors import ConfigError, NotFound, OpenCognitError, ServerFailed
+from opencognit.errors import ConfigError, ModelUnavailable, NotFound, OpenCognitError, ServerFailed
 
 if TYPE_CHECKING:
     from opencognit.agents import AgentSpec
@@ -55,6 +55,7 @@ def examine(option: Path | None) -> list[Finding]:
     except OpenCognitError as error:
         return [*findings, Finding("config", "fail", str(error), "correct what the line says")]
     findings.append(Finding("config", "ok", f"{root / 'config.toml'}: {home.config.company.name}"))
+    findings.append(_model(home))
     if specs is not None:
         findings += [*_souls(home, specs), *_staff(specs), *_adapters(specs), *_not_yet(home, specs)]
     return findings + asyncio.run(_database(home))
@@ -96,6 +97,25 @@ def _disk(root: Path) -> Finding:
             "disk", "fail" if free < FULL_BYTES else "warn", told, "make room: the database stops when the disk is full"
         )
     return Finding("disk", "ok", told)
+
+
+def _model(home: Home) -> Finding:
+    """What finds memories by meaning. Without it nothing fails: words find them."""
+    from opencognit.brain import embed
+
+    settings = home.config.brain
+    told = f"{settings.embedder} {settings.model}"
+    try:
+        place = embed.check(settings, home.models)
+    except ModelUnavailable as error:
+        return Finding(
+            "model", "warn", f"memories are found by their words alone: {error}", 'do what it says, or set embedder = "off"'
+        )
+    if place is not None:
+        return Finding("model", "ok", f"{told}: {place.folder}")
+    if settings.embedder == "hash":
+        return Finding("model", "warn", "hash knows spelling and no meaning", 'for more than tests, set embedder = "onnx"')
+    return Finding("model", "ok", "off: memories are found by their words alone")
 
 
 def _agents(root: Path, findings: list[Finding]) -> Mapping[str, AgentSpec] | None:
@@ -168,6 +188,7 @@ async def _database(home: Home) -> list[Finding]:
                 return [*findings, Finding("schema", "fail", told, "run `opencognit db upgrade`")]
             changed = await asyncio.to_thread(db.upgrade, url)
             findings.append(Finding("schema", "ok", "brought up to date just now" if changed else "up to date"))
+            findings.append(_row_security(await asyncio.to_thread(db.application_role, url)))
             findings += await _company(home, url)
     except ConfigError as error:
         findings.append(Finding("database", "fail", str(error), "correct what the line says"))
@@ -176,6 +197,13 @@ async def _database(home: Home) -> list[Finding]:
     except (OpenCognitError, SQLAlchemyError) as error:
         findings.append(Finding("schema" if findings else "database", "fail", str(error), mend))
     return findings
+
+
+def _row_security(role: str | None) -> Finding:
+    if role is not None:
+        return Finding("row security", "ok", f"works as {role}: the database keeps memories apart too")
+    told = "this server lets us make no role of our own: memories are kept apart by OpenCognit's queries alone"
+    return Finding("row security", "warn", told, "give the role in database.url CREATEROLE, then run `opencognit db upgrade`")
 
 
 @asynccontextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opencognit.cli import output, values
+from opencognit.cli import memory_files, memory_views, output, values
 from opencognit.cli.common import Json, opens_company
 from opencognit.errors import InvalidInput, NotFound
 from opencognit.states import MemoryType, Relation, Scope, Trust
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from opencognit.models import Memory
     from opencognit.work.shapes import Shape
 
-app = typer.Typer(help="The company's memory: write, recall, show, relate, archive.")
+app = typer.Typer(
+    help="The company's memory: write, recall, show, relate, archive, restore, summarise; export, import; diary, stats."
+)
 
 ROOM_LIMIT = 100
 
@@ -45,6 +48,7 @@ async def write(
     from opencognit import brain
     from opencognit.contracts import BOARD, MemoryDraft
 
+    await brain.learn(company.db)
     draft = MemoryDraft(
         content=text,
         type=type_,
@@ -82,24 +86,33 @@ async def recall(
     from opencognit.contracts import BOARD
 
     about = values.entity("--entity", entity) if entity is not None else None
+    await brain.learn(company.db)
+    embedder = await asyncio.to_thread(brain.embedder_of, company.home) if query is not None else None
     async with company.db.transaction() as session:
         viewer = await _viewer(session, as_agent) if as_agent is not None else BOARD
-        hits = await brain.recall(
-            session,
-            query,
-            entity=(about.kind, about.key) if about is not None else None,
-            types=type_,
-            room=_room(room),
-            limit=limit,
-            viewer=viewer,
-        )
+    hits = await brain.Brain(company.db, embedder).recall(
+        query,
+        entity=(about.kind, about.key) if about is not None else None,
+        types=type_,
+        room=_room(room),
+        limit=limit,
+        viewer=viewer,
+    )
+    async with company.db.transaction() as session:
         memories = await _shaped(session, [hit.memory for hit in hits])
     if as_json:
         found = zip(memories, hits, strict=True)
-        output.json_document(
-            {"hits": [{"memory": shape, "score": hit.score, "mode": hit.mode, "why": hit.why} for shape, hit in found]}
-        )
+        shown = [
+            {"memory": shape, "score": hit.score, "mode": hit.mode, "why": hit.why, "warning": hit.warning}
+            for shape, hit in found
+        ]
+        output.json_document({"hits": shown, "incomplete": hits.incomplete})
         return
+    if hits.incomplete:
+        output.note(hits.incomplete)
+    for hit in hits:
+        if hit.warning is not None:
+            output.note(f"memory {hit.memory.id} {hit.warning}")
     head = ("id", "score", "type", "room", "trust", "by", "content")
     rows = (
         (str(one.id), f"{hit.score:.2f}", one.type, one.room, one.trust, _by(one), one.content)
@@ -129,9 +142,10 @@ async def _viewer(session: AsyncSession, name: str) -> Viewer:
 
 async def _shaped(session: AsyncSession, memories: Sequence[Memory]) -> list[Shape]:
     from opencognit import brain
+    from opencognit.contracts import BOARD
     from opencognit.work import shapes
 
-    entities = await brain.entities_of(session, [one.id for one in memories])
+    entities = await brain.entities_of(session, [one.id for one in memories], viewer=BOARD)
     return [shapes.memory(one, entities[one.id]) for one in memories]
 
 
@@ -182,8 +196,8 @@ async def relate(
 
     source_id, target_id = _row_id(ident), _row_id(target)
     async with company.db.transaction() as session:
-        await brain.relate(session, source_id, relation, target_id, viewer=BOARD)
-    output.write(f"memory {source_id} {relation} memory {target_id}")
+        note = await brain.relate(session, source_id, relation, target_id, viewer=BOARD)
+    output.write(f"memory {source_id} {relation} memory {target_id}" + (f" ({note})" if note else ""))
 
 
 @app.command()
@@ -198,6 +212,41 @@ async def archive(company: Opened, ident: Id) -> None:
     output.write(f"memory {memory.id} is {memory.lifecycle}")
 
 
+@app.command()
+@opens_company
+async def restore(company: Opened, ident: Id) -> None:
+    """Take back that a memory was archived, or that a newer one took its place."""
+    from opencognit import brain
+    from opencognit.contracts import BOARD
+
+    async with company.db.transaction() as session:
+        memory = await brain.restore(session, _row_id(ident), viewer=BOARD)
+    output.write(f"memory {memory.id} is {memory.lifecycle}")
+
+
+@app.command()
+@opens_company
+async def summarise(
+    company: Opened, room: Annotated[str, typer.Argument(metavar="ROOM", help="Whose memories.")], as_json: Json = False
+) -> None:
+    """Sum up a room in one memory: the newest of each thing that it names. It takes the former summary's place."""
+    from opencognit import brain
+    from opencognit.contracts import BOARD
+
+    async with company.db.transaction() as session:
+        summary = await brain.summarise(session, _room(room) or "general", viewer=BOARD, trust=Trust.VERIFIED)
+        memory = await brain.get(session, summary.id, viewer=BOARD)
+        [shape] = await _shaped(session, [memory])
+    if as_json:
+        sources, replaced = (list(map(str, idents)) for idents in (summary.sources, summary.replaced))
+        output.json_document({**shape, "sources": sources, "replaced": replaced, "made": summary.made})
+        return
+    output.write(output.block(memory.content))
+    said = "was made" if summary.made else "says that already"
+    instead = f", in place of {', '.join(map(str, summary.replaced))}" if summary.replaced else ""
+    output.note(f"memory {summary.id} {said}, from {len(summary.sources)} memories{instead}")
+
+
 def _row_id(text: str) -> int:
     from opencognit.work import tasks
 
@@ -205,3 +254,9 @@ def _row_id(text: str) -> int:
         return tasks.parse_id("memory", text)
     except NotFound as error:
         raise NotFound("memory", error.ident, "ids are numbers: `opencognit memory recall` shows them") from None
+
+
+app.command()(memory_views.diary)
+app.command()(memory_views.stats)
+app.command()(memory_files.export)
+app.command("import")(memory_files.import_)

@@ -75,6 +75,11 @@ def json_line(value: Any) -> None:
     write(json.dumps(value, ensure_ascii=_is_narrow()))
 
 
+def json_text(text: str) -> None:
+    """Print a JSON document that is text already, spelled in what standard output can take."""
+    write(json.dumps(json.loads(text)) if _is_narrow() else text)
+
+
 def _is_narrow() -> bool:
     """Whether standard output cannot take every character."""
     return (sys.stdout.encoding or "utf-8").lower().replace("-", "") not in ("utf8", "utf8sig")

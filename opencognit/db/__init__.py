@@ -5,6 +5,17 @@ Services are `verb(session, ...)` and never commit; `async with db.transaction()
 
 from opencognit.db.listener import CHANNEL, Listener, notify
 from opencognit.db.session import Database, libpq_url
-from opencognit.db.upgrade import check_server, downgrade, is_current, upgrade
+from opencognit.db.upgrade import application_role, check_server, downgrade, is_current, upgrade
 
-__all__ = ["CHANNEL", "Database", "Listener", "check_server", "downgrade", "is_current", "libpq_url", "notify", "upgrade"]
+__all__ = [
+    "CHANNEL",
+    "Database",
+    "Listener",
+    "application_role",
+    "check_server",
+    "downgrade",
+    "is_current",
+    "libpq_url",
+    "notify",
+    "upgrade",
+]

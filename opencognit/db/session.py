@@ -36,8 +36,16 @@ def path_option(search_path: str) -> str:
     return f"-csearch_path={search_path.replace(' ', '')}"
 
 
+_PLANNING = "-cjit=off -chnsw.iterative_scan=relaxed_order -chnsw.ef_search=80 -chnsw.max_scan_tuples=40000"
+"""Statements here are short: compiling them costs more than they take. A search by likeness goes on past rows that the asker
+may not see, until it has as many as were asked for."""
+
+
 class Database:
-    """One pool of connections. `search_path` lets a test put its own clock before the server's."""
+    """One pool of connections. `search_path` lets a test put its own clock before the server's.
+
+    `role` is what its sessions work as (db/roles.py); None: as whoever logged in.
+    """
 
     def __init__(
         self,
@@ -45,6 +53,7 @@ class Database:
         *,
         pool_size: int = 10,
         search_path: str | None = None,
+        role: str | None = None,
         name: str = "opencognit",
         idle_s: float = 10.0,
         answer_s: float | None = None,
@@ -52,9 +61,12 @@ class Database:
         self.url = libpq_url(url)
         self.answer_s = answer_s
         connect_args: dict[str, Any] = {"application_name": name, "connect_timeout": 10, **_NOTICES_A_DEAD_PEER}
-        connect_args["options"] = f"-cidle_in_transaction_session_timeout={int(idle_s * 1000)}"
+        connect_args["options"] = f"-cidle_in_transaction_session_timeout={int(idle_s * 1000)} {_PLANNING}"
         if search_path is not None:
             connect_args["options"] += f" {path_option(search_path)}"
+        if role is not None:
+            connect_args["options"] += f" -crole={role}"
+        self.role = role
         self.search_path = search_path
         self.engine = create_async_engine(
             make_url(url).set(drivername="postgresql+psycopg"),
@@ -65,7 +77,8 @@ class Database:
             hide_parameters=True,  # they are what people and models wrote: an error's text goes to the log
             connect_args=connect_args,
         )
-        self._sessions = async_sessionmaker(self.engine, expire_on_commit=False, autoflush=False)
+        info = {"role": role}
+        self._sessions = async_sessionmaker(self.engine, expire_on_commit=False, autoflush=False, info=info)
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = async_sessionmaker(single, expire_on_commit=False, autoflush=False)
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from opencognit.db import roles
 from opencognit.db.session import first_line, is_lost, path_option
 from opencognit.errors import OpenCognitError, Unreachable
 from opencognit.models import Base
@@ -32,13 +33,25 @@ def upgrade(url: str, revision: str = "head", *, search_path: str | None = None,
     """
     with _connected(url, search_path) as connection:
         if revision == "head" and _revision(connection) == head():
+            if roles.usable(connection) is None:
+                connection.rollback()
+                roles.grant(connection)
             return False
         with _alone(connection, lock_timeout_s):
             before = _revision(connection)
             if before is None:
                 _refuse_foreign(connection)
             _alembic(connection, "upgrade", revision)
-            return _revision(connection) != before
+            changed = _revision(connection) != before
+            connection.commit()
+            roles.grant(connection)
+            return changed
+
+
+def application_role(url: str) -> str | None:
+    """Return the role to work as; None where this server has one for us only."""
+    with _connected(url, None) as connection:
+        return roles.usable(connection)
 
 
 def head() -> str:

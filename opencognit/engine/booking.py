@@ -6,7 +6,7 @@ together. A second call for the same claim changes nothing: a commit whose answe
 
 from __future__ import annotations
 
-import random
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import func
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from opencognit import brain, events
 from opencognit.config import Retry
 from opencognit.contracts import Answer, MemoryDraft, Relate, Remember, Usage, Viewer
+from opencognit.engine import retrying
 from opencognit.errors import OpenCognitError
 from opencognit.events import BOARD, SYSTEM, Happened
 from opencognit.models import Run, Task
@@ -30,11 +31,15 @@ REASON_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, before it is booked. `cancel` says what becomes of the task of a cancelled run."""
+    """How a run ended, before it is booked. `cancel` says what becomes of the task of a cancelled run.
+
+    `copied`: contents of memories that say in longer pieces what the run was told; these are only asserted.
+    """
 
     status: RunState
     viewer: Viewer
     trust: Trust = Trust.OBSERVED
+    copied: frozenset[str] = frozenset()
     answer: Answer = field(default_factory=lambda: Answer(text=""))
     usage: tuple[Usage, ...] = ()
     notes: tuple[str, ...] = ()
@@ -68,8 +73,24 @@ async def book(session: AsyncSession, claimed: Claimed, outcome: Outcome, *, ret
     if task is not None:
         await _comment(session, run, task, outcome)
         await _conclude(session, run, task, outcome, answering, retry)
+    else:
+        await _alone(session, run, outcome, retry)
+
+
+async def _alone(session: AsyncSession, run: Run, outcome: Outcome, retry: Retry) -> None:
+    """Follow up the end of a run without a task: what is tried again, and what the board hears of."""
+    if outcome.status is RunState.SUCCEEDED:
+        return
+    if outcome.status is not RunState.CANCELLED:
+        await retrying.failed(session, run, _error(outcome), retry, retryable=outcome.retryable, wish_s=outcome.retry_after_s)
     elif outcome.cancel is CancelMode.DRAIN:
-        await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node stopped", depth=run.depth)
+        await retrying.again(session, run, "its node stopped")
+    elif outcome.cancel is CancelMode.RELEASE:
+        await retrying.again(session, run, f"released by {outcome.cancelled_by}")
+
+
+def _error(outcome: Outcome) -> str:
+    return (outcome.error or "no reason given")[-REASON_CHARS:]
 
 
 def _as_wished(run: Run, outcome: Outcome) -> Outcome:
@@ -95,20 +116,28 @@ def _refuse_impossible(task: Task | None, answering: Answering) -> None:
 
 async def _remember(session: AsyncSession, task: Task | None, answering: Answering, outcome: Outcome) -> None:
     """Store what the agent wants remembered; one that cannot be stored is a problem of its own."""
-    named = (*outcome.answer.memories, *(a for a in outcome.answer.actions if isinstance(a, Remember)))
-    for number, remember in enumerate(named, 1):
+    for number, remember in enumerate(outcome.answer.remembered, 1):
+        where = f"memory {number} [REMEMBER:{remember.room}]"
+        trust = Trust.ASSERTED if remember.content in outcome.copied else outcome.trust
         try:
             draft = _draft(remember, task, answering)
-            stored = await brain.write(session, draft, viewer=outcome.viewer, trust=outcome.trust)
-            if stored.note:
-                answering.problems.append(stored.note)
+            # A write that draws edges may find only then that one of them closes a circle: all of it is undone.
+            async with session.begin_nested() if draft.derives_from or draft.supersedes else nullcontext():
+                stored = await brain.write(session, draft, viewer=outcome.viewer, trust=trust)
         except OpenCognitError as error:
-            answering.problems.append(f"memory {number} [REMEMBER:{remember.room}]: {error}")
+            answering.problems.append(f"{where}: {error}")
+            continue
+        if trust is not outcome.trust:
+            answering.problems.append(f"{where}: in part copied from what this run was told, so it is only {trust}")
+        if stored.note:
+            answering.problems.append(f"{where}: {stored.note}")
     for action in outcome.answer.actions:
         if isinstance(action, Relate):
             try:
                 source, target = tasks.parse_id("memory", action.source_id), tasks.parse_id("memory", action.target_id)
-                await brain.relate(session, source, action.relation, target, viewer=outcome.viewer)
+                note = await brain.relate(session, source, action.relation, target, viewer=outcome.viewer, trust=outcome.trust)
+                if note:
+                    answering.problems.append(f"relate: {note}")
             except OpenCognitError as error:
                 answering.problems.append(f"relate: {error}")
 
@@ -238,10 +267,10 @@ async def _changed_nothing(session: AsyncSession, task: Task) -> None:
 async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome, retry: Retry) -> None:
     """Try again later while the adapter thinks it helps and attempts are left; else block and escalate, saying why."""
     task.failures += 1
-    error = (outcome.error or "no reason given")[-REASON_CHARS:]
+    task.lost = 0  # its node lived to tell
+    error = _error(outcome)
     if outcome.retryable and task.failures <= len(retry.delays_s):
-        waiting_s = retry.delays_s[task.failures - 1] * (1 + retry.jitter * random.random())
-        delay_s = max(waiting_s, outcome.retry_after_s or 0.0)
+        delay_s = retrying.wait_s(retry, task.failures, outcome.retry_after_s)
         note = f"attempt {task.attempt} failed: {error}; again in {delay_s / 60:.0f} min"
         await _again(session, run, task, note, delay_s=delay_s)
         return
@@ -258,7 +287,7 @@ async def _failed(session: AsyncSession, run: Run, task: Task, outcome: Outcome,
 async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
     """Take over a run whose lease or lock has run out, and start its task again; return False if it was not lost.
 
-    The third lost run blocks the task. The run's late writes carry the old token and match nothing.
+    The third lost run in a row blocks the task. The run's late writes carry the old token and match nothing.
     """
     task = await tasks.locked(session, lost.task_id) if lost.task_id is not None else None
     why = "its node stopped renewing the lease" if lost.lease_over else "the time of its lock was over"
@@ -267,9 +296,11 @@ async def book_lost(session: AsyncSession, lost: locks.Lost) -> bool:
     run = await runs.get(session, lost.run_id)
     await wakeups.close(session, run.id, RunState.LOST)
     await events.record(session, Happened("run.lost", "run", run.id, run.agent))
-    if task is None or task.execution_run_id != run.id:
-        if run.depth + 1 < LOST_LIMIT:
-            await wakeups.request(session, run.agent, WakeupSource.RETRY, note="its node was lost", depth=run.depth + 1)
+    if task is None:
+        if run.cancel_mode in (None, CancelMode.RELEASE):
+            await retrying.lost(session, run, limit=LOST_LIMIT)
+        return True
+    if task.execution_run_id != run.id:
         return True
     locks.clear(task)
     if run.cancel_mode is not None:

@@ -1,18 +1,18 @@
-"""Collects what a run is to know, in one short transaction. Owns the queries; briefing.py owns the shape."""
+"""Collects what a run is to know: one query for a batch, then what the brain knows of each. briefing.py owns the shape."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from opencognit import brain
 from opencognit.agents import AgentSpec
+from opencognit.brain import Brain
 from opencognit.contracts import (
     BriefingComment,
     BriefingGoal,
@@ -33,7 +33,7 @@ QUESTION_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """All that the database knows for one run."""
+    """All that the database knows for one run. `question`: what the brain is to be asked; empty where it knows nothing."""
 
     spec: AgentSpec
     viewer: Viewer
@@ -41,8 +41,9 @@ class Collected:
     task: BriefingTask | None
     comments: Sequence[BriefingComment]
     inputs: Sequence[BriefingInput]
-    memories: Sequence[BriefingMemory]
+    question: str
     team: Sequence[TeamMember]
+    memories: Sequence[BriefingMemory] = ()
 
 
 KNOWN = text("""
@@ -53,27 +54,33 @@ SELECT r.id AS run_id, a.spec, a.digest, a.adapter = 'ceo' AS leads, t.id AS tas
           FROM (SELECT * FROM comments WHERE task_id = t.id ORDER BY id DESC LIMIT :comments) c) AS comments,
        EXISTS (SELECT 1 FROM task_dependencies d WHERE d.task_id = t.id)
          OR EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id) AS has_sources,
-       EXISTS (SELECT 1 FROM memories) AS remembers
+       EXISTS (SELECT 1 FROM memory_counts) OR EXISTS (SELECT 1 FROM memory_backlog) AS remembers
   FROM runs r JOIN agents a ON a.name = r.agent
   LEFT JOIN tasks t ON t.id = r.task_id LEFT JOIN goals g ON g.id = t.goal_id
  WHERE r.id = ANY(CAST(:run_ids AS bigint[]))
 """)
 
 
-async def collect(session: AsyncSession, batch: Sequence[Claimed], *, recall_limit: int) -> dict[int, Collected]:
-    """Return by run id what each run of a batch is to know: its task, goal, inputs, comments, and what the brain knows."""
+async def collect(session: AsyncSession, batch: Sequence[Claimed]) -> dict[int, Collected]:
+    """Return by run id what each run of a batch is to know: its task, goal, inputs and comments; no memories yet."""
     parameters = {"run_ids": [claimed.run_id for claimed in batch], "comments": COMMENTS}
     rows = {row.run_id: row for row in await session.execute(KNOWN, parameters)}
-    return {claimed.run_id: await _collected(session, claimed, rows[claimed.run_id], recall_limit) for claimed in batch}
+    return {claimed.run_id: await _collected(session, claimed, rows[claimed.run_id]) for claimed in batch}
 
 
-async def _collected(session: AsyncSession, claimed: Claimed, row: Row[Any], recall_limit: int) -> Collected:
+async def remembering(brain: Brain, known: Collected, *, limit: int) -> Collected:
+    """Return `known` with what the brain knows about its question. Holds no transaction while a model reads it."""
+    if not known.question:
+        return known
+    hits = await brain.recall(known.question, limit=limit, viewer=known.viewer)
+    return replace(known, memories=[as_briefing_memory(hit) for hit in hits])
+
+
+async def _collected(session: AsyncSession, claimed: Claimed, row: Row[Any]) -> Collected:
     spec = _spec(row.digest, json.dumps(row.spec))
     viewer = Viewer(agent=spec.name, team=spec.team, run_id=claimed.run_id, task_id=claimed.task_id)
     task, goal = _task(row, claimed.attempt), _goal(row)
     question = "\n".join(part for one in (task, goal) if one is not None for part in (one.title, one.description))
-    asks = bool(question) and row.remembers
-    hits = await brain.recall(session, question[:QUESTION_CHARS], limit=recall_limit, viewer=viewer) if asks else []
     return Collected(
         spec=spec,
         viewer=viewer,
@@ -81,7 +88,7 @@ async def _collected(session: AsyncSession, claimed: Claimed, row: Row[Any], rec
         task=task,
         comments=[BriefingComment.model_validate(comment) for comment in row.comments or ()],
         inputs=await _inputs(session, row),
-        memories=[as_briefing_memory(hit) for hit in hits],
+        question=question[:QUESTION_CHARS] if row.remembers else "",
         team=await roster.team(session) if row.leads else (),
     )
 

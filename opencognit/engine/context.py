@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from opencognit import brain
 from opencognit.adapters.warden import Warden
+from opencognit.brain import Brain, Hit
 from opencognit.contracts import BriefingMemory, RunLimits, TeamMember, Viewer
 from opencognit.db import Database
 from opencognit.errors import OpenCognitError
@@ -115,6 +115,7 @@ class Context:
     """The engine's side of contracts.RunContext."""
 
     db: Database
+    brain: Brain
     warden: Warden
     viewer: Viewer
     writer: RunLogWriter
@@ -125,6 +126,8 @@ class Context:
     limits: RunLimits
     config: dict[str, Any] = field(default_factory=dict)
     team: Sequence[TeamMember] = ()
+    heard: dict[str, None] = field(default_factory=dict)
+    """What the brain told in the course of this run: it does not come back as new."""
 
     async def log(self, chunk: str, *, stream: str = "stdout") -> None:
         self.writer.add(chunk, stream)
@@ -136,12 +139,13 @@ class Context:
         self.warden.remove(pgid)
 
     async def recall(self, query: str, *, limit: int = 10) -> Sequence[BriefingMemory]:
-        async with self.db.transaction() as session:
-            hits = await brain.recall(session, query, limit=limit, viewer=self.viewer)
-            return [as_briefing_memory(hit) for hit in hits]
+        hits = await self.brain.recall(query, limit=limit, viewer=self.viewer)
+        found = [as_briefing_memory(hit) for hit in hits]
+        self.heard |= dict.fromkeys(memory.content for memory in found)
+        return found
 
 
-def as_briefing_memory(hit: brain.Hit) -> BriefingMemory:
+def as_briefing_memory(hit: Hit) -> BriefingMemory:
     """Return a hit as an agent gets it."""
     memory = hit.memory
     return BriefingMemory(
@@ -151,4 +155,5 @@ def as_briefing_memory(hit: brain.Hit) -> BriefingMemory:
         trust=Trust(memory.trust),
         content=memory.content,
         created_at=memory.created_at,
+        warning=hit.warning,
     )

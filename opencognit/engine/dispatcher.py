@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.db import Database
 from opencognit.engine.runner import Active, Runner
@@ -19,6 +20,8 @@ GATHER_S = 0.003
 """How long places that come free are gathered, so that runs which end together are followed by one claim."""
 POLL_S = 5.0
 """How late a wakeup may be noticed when its notification got lost."""
+PASSED_OVER_S = 0.05
+"""How soon to look again for work that another claimer was at; each time twice as late, as long as nothing comes of it."""
 
 
 class Dispatcher:
@@ -42,6 +45,7 @@ class Dispatcher:
         self.active: dict[int, Active] = {}
         self._woken = asyncio.Event()
         self._draining = self._gathering = False
+        self._again_s = PASSED_OVER_S
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -79,12 +83,20 @@ class Dispatcher:
             claimed = await claims.claim(
                 session, self._node_id, capacity=room, lease_s=self._lease_s, ttl_s=self._ttl_s, limits=self._limits
             )
-            due_s = None if claimed else await wakeups.seconds_to_next(session)
+            due_s = None if claimed else await self._due_s(session)
         if claimed:
+            self._again_s = PASSED_OVER_S
             await self._start([Active(one) for one in claimed])
-        if claimed:
             return 0.0
         return POLL_S if due_s is None else min(max(due_s, 0.01), POLL_S)
+
+    async def _due_s(self, session: AsyncSession) -> float | None:
+        """Return after how many seconds a claim that got nothing is worth another, None when nothing is known to come."""
+        if await claims.is_something_left(session, limits=self._limits):
+            again_s, self._again_s = self._again_s, min(self._again_s * 2, POLL_S)
+            return again_s
+        self._again_s = PASSED_OVER_S
+        return await wakeups.seconds_to_next(session)
 
     async def _start(self, batch: Sequence[Active]) -> None:
         """Take the runs over, brief them together, and let each go its way; one that cannot be briefed so tries by itself."""
@@ -92,8 +104,8 @@ class Dispatcher:
         self.active.update({active.claimed.run_id: active for active in batch})
         try:
             await self._runner.prepare(batch)
-        except (OpenCognitError, SQLAlchemyError, ValueError, KeyError, OSError) as error:
-            log.warning("briefing.alone", error=str(error)[:300])
+        except Exception:  # whatever it is, the runs are claimed: each must get its task, and its end
+            log.exception("briefing.alone")
         for active in batch:
             run_id = active.claimed.run_id
             active.task = self._group.create_task(self._runner.run_once(active), name=f"run-{run_id}")

@@ -74,15 +74,20 @@ async def reap(db: Database, *, grace_s: float = 0.0) -> int:
         found = await locks.lapsed(session, grace_s=grace_s)
         orphans = await locks.orphaned(session)
     for task_id in orphans:
-        async with db.transaction() as session:
-            if await flow.free(session, await tasks.locked(session, task_id), by=SYSTEM):
-                log.warning("lock.freed", task_id=task_id)
+        try:
+            async with db.transaction() as session:
+                freed = await flow.free(session, await tasks.locked(session, task_id), by=SYSTEM)
+        except Exception:  # one that cannot be taken over must not keep the others from it
+            log.exception("lock.not_freed", task_id=task_id)
+            continue
+        if freed:
+            log.warning("lock.freed", task_id=task_id)
     count = 0
     for lost in found:
         try:
             async with db.transaction() as session:
                 taken = await booking.book_lost(session, lost)
-        except (OpenCognitError, SQLAlchemyError):
+        except Exception:
             log.exception("run.not_taken_over", run_id=lost.run_id)
             continue
         if taken:

@@ -73,7 +73,7 @@ class Leases:
 
     async def renew(self) -> None:
         """Renew once; stop runs that are lost or that somebody wants stopped."""
-        held = {run_id: active for run_id, active in self._active.items() if active.stopped is None}
+        held = {run_id: active for run_id, active in self._active.items() if not active.is_lost}
         async with self._db.transaction() as session:
             await locks.seen(session, self._node_id, pid=os.getpid(), host=socket.gethostname(), capacity=self._capacity)
             pairs = [(run_id, active.claimed.token) for run_id, active in held.items()]

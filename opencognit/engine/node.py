@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from opencognit import adapters
 from opencognit.adapters.warden import Warden
+from opencognit.brain import Brain, Caretaker, Indexer, embedder_of
 from opencognit.config import Config, Home
 from opencognit.db import Database, Listener
 from opencognit.engine import heartbeat
@@ -48,9 +49,10 @@ class Node:
         """Work until `stop` is set and the drain is over."""
         warden, beats = Warden(), Heartbeat()
         await asyncio.to_thread(warden.start)
+        brain = Brain(self._db, await asyncio.to_thread(embedder_of, self._home))
         try:
             async with asyncio.TaskGroup() as group:
-                dispatcher, leases, loops = self._build(group, warden)
+                dispatcher, leases, loops = self._build(group, warden, brain)
                 if not await _signed_on(leases, stop):
                     return
                 self._schedule(beats)
@@ -69,20 +71,28 @@ class Node:
             await asyncio.to_thread(warden.stop)
             await self._leave()
 
-    def _build(self, group: asyncio.TaskGroup, warden: Warden) -> tuple[Dispatcher, Leases, dict[str, Loop]]:
+    def _build(self, group: asyncio.TaskGroup, warden: Warden, brain: Brain) -> tuple[Dispatcher, Leases, dict[str, Loop]]:
         """Wire the node's parts; return those that are spoken to, and the loops that must run beside the dispatcher's."""
         config, capacity = self._home.config, self.capacity
         lease_s, ttl_s = config.runs.lease_s, config.locks.ttl_s
         trust = {name: Trust(tier) for name, tier in config.brain.trust.items()}
         keeper = Bookkeeper(self._db, retry=config.retry)
-        runner = Runner(self._db, self._home, warden, keeper, trust=trust, registry=self._registry)
+        runner = Runner(self._db, self._home, brain, warden, keeper, trust=trust, registry=self._registry)
         dispatcher = Dispatcher(
             self._db, runner, group, self.id, capacity=capacity, lease_s=lease_s, ttl_s=ttl_s, limits=_limits(config)
         )
         leases = Leases(self._db, self.id, dispatcher.active, warden, lease_s=lease_s, ttl_s=ttl_s, capacity=capacity)
         runner.lease_valid = leases.valid
         listener = Listener(self._db.url, lambda payload: _heard(payload, dispatcher, leases))
-        loops = {"bookkeeper": keeper.keep, "leases": leases.keep, "guard": leases.guard, "listener": listener.run}
+        indexer = Indexer(self._db, brain.embedder)
+        loops = {
+            "indexer": indexer.keep,
+            "caretaker": Caretaker(brain).keep,
+            "bookkeeper": keeper.keep,
+            "leases": leases.keep,
+            "guard": leases.guard,
+            "listener": listener.run,
+        }
         return dispatcher, leases, loops
 
     def _schedule(self, beats: Heartbeat) -> None:

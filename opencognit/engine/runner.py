@@ -10,13 +10,24 @@ from pathlib import Path
 
 import structlog
 
-from opencognit import adapters, briefing, protocol, souls
+from opencognit import adapters, briefing, souls
 from opencognit.adapters.warden import Warden
 from opencognit.agents import AgentSpec
+from opencognit.brain import Brain
 from opencognit.config import Home
-from opencognit.contracts import Adapter, Answer, Briefing, BriefingAgent, BriefingCompany, RunLimits, RunResult, Viewer
+from opencognit.contracts import (
+    Adapter,
+    Answer,
+    Briefing,
+    BriefingAgent,
+    BriefingCompany,
+    Remember,
+    RunLimits,
+    RunResult,
+    Viewer,
+)
 from opencognit.db import Database
-from opencognit.engine import brief
+from opencognit.engine import brief, reading
 from opencognit.engine.booking import Outcome
 from opencognit.engine.bookkeeper import Bookkeeper
 from opencognit.engine.context import Context, RunLogWriter
@@ -36,6 +47,8 @@ INLINE_CHARS = 20_000
 SOULS_KEPT = 1000
 BRIEFING_S = 60.0
 """How long a run waits for the database before it has begun."""
+RECALL_AGAIN_S = 0.25
+"""How soon the brain is asked again when the database was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,11 @@ class Active:
         timeout_s = self.known.spec.timeout_s if self.known is not None else None
         return timeout_s is not None and ttl_s < timeout_s + BACKSTOP_S and time.monotonic() < self.started + timeout_s
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its end may not be booked; one that is merely being stopped keeps its lease until it is over."""
+        return self.stopped is not None and self.stopped.mode is None
+
     def stop(self, mode: CancelMode | None, by: str) -> None:
         """Cancel the run; a second reason changes nothing, except that a lost run is lost."""
         if self.finished or (self.stopped is not None and mode is not None):
@@ -79,13 +97,14 @@ class Runner:
         self,
         db: Database,
         home: Home,
+        brain: Brain,
         warden: Warden,
         bookkeeper: Bookkeeper,
         *,
         trust: Mapping[str, Trust] | None = None,
         registry: Registry = adapters.get,
     ) -> None:
-        self._db, self._home, self._warden, self._bookkeeper = db, home, warden, bookkeeper
+        self._db, self._home, self._brain, self._warden, self._bookkeeper = db, home, brain, warden, bookkeeper
         self._trust = trust or {}
         self._registry = registry
         self._souls: dict[tuple[str, souls.Fingerprint], souls.Soul] = {}
@@ -147,7 +166,9 @@ class Runner:
             return await self._work(active.claimed, await self._prepared(active))
         except asyncio.CancelledError:
             if active.stopped is None:
-                raise
+                if active.task is None or active.task.cancelling():
+                    raise
+                return replace(nobody, error="the adapter broke: something that it waited for was cancelled")
             if active.task is not None:
                 active.task.uncancel()
             return self._stopped(active.stopped, nobody)
@@ -165,7 +186,7 @@ class Runner:
             )
         except OpenCognitError as error:
             return replace(nobody, error=clean(str(error)), retryable=isinstance(error, Unreachable))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an adapter that exits must not take the node with it
             log.exception("run.crashed")
             return replace(nobody, error=clean(f"the adapter broke: {type(error).__name__}: {error}"))
 
@@ -175,6 +196,7 @@ class Runner:
         writer = RunLogWriter(self._db, claimed.run_id, claimed.token, self._home.config.runs.log_limit_bytes)
         context = Context(
             db=self._db,
+            brain=self._brain,
             warden=self._warden,
             viewer=known.viewer,
             writer=writer,
@@ -201,12 +223,13 @@ class Runner:
             flushing.cancel()
             await asyncio.gather(flushing, return_exceptions=True)
             await asyncio.shield(writer.close())
-        answer = await self._parsed(result.text, given)
+        answer, copied = await self._read(result, [*briefing.texts(given), *context.heard])
         return Outcome(
             RunState.SUCCEEDED,
             known.viewer,
             trust=self._trust.get(claimed.agent, Trust.OBSERVED),
-            answer=Answer(answer.text, answer.memories, (*result.actions, *answer.actions), answer.problems),
+            answer=answer,
+            copied=copied,
             usage=result.usage,
             notes=result.notes,
             exit_code=result.exit_code,
@@ -223,8 +246,7 @@ class Runner:
     async def prepare(self, batch: Sequence[Active]) -> None:
         """Read what a batch of claimed runs is to know, all together."""
         async with self._db.reading() as session:
-            claimed = [active.claimed for active in batch]
-            known = await brief.collect(session, claimed, recall_limit=self._home.config.brain.recall_limit)
+            known = await brief.collect(session, [active.claimed for active in batch])
         for active in batch:
             active.known = known[active.claimed.run_id]
 
@@ -232,21 +254,30 @@ class Runner:
         """Return what the run is to know, patiently where the batch could not be read; a plan begins."""
         claimed = active.claimed
         if active.known is None:
-            limit = self._home.config.brain.recall_limit
-            found = await self._db.retrying(
-                lambda session: brief.collect(session, [claimed], recall_limit=limit), timeout_s=BRIEFING_S
-            )
+            found = await self._db.retrying(lambda session: brief.collect(session, [claimed]), timeout_s=BRIEFING_S)
             active.known = found[claimed.run_id]
+        active.known = await self._remembering(active.known)
         if active.known.task is not None and active.known.task.kind is TaskKind.PLAN:
             await self._db.retrying(lambda session: runs.start_goal(session, claimed.run_id, claimed.token), timeout_s=BRIEFING_S)
         return active.known
 
-    async def _parsed(self, text: str, given: Briefing) -> Answer:
-        """A short answer is parsed at once; a long one in a thread, so that the loop goes on."""
-        known = briefing.texts(given)
-        if len(text) + sum(map(len, known)) < INLINE_CHARS:
-            return protocol.parse(text, briefing_texts=known)
-        return await asyncio.to_thread(protocol.parse, text, briefing_texts=known)
+    async def _remembering(self, known: brief.Collected) -> brief.Collected:
+        """Add what the brain knows, as patiently: a database that is away for a moment is no failure of the run's."""
+        deadline = time.monotonic() + BRIEFING_S
+        while True:
+            try:
+                return await brief.remembering(self._brain, known, limit=self._home.config.brain.recall_limit)
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(RECALL_AGAIN_S)
+
+    async def _read(self, result: RunResult, told: Sequence[str]) -> tuple[Answer, frozenset[str]]:
+        """A short answer is read at once; a long one in a thread, so that the loop goes on."""
+        said = (result.text, *(action.content for action in result.actions if isinstance(action, Remember)))
+        if sum(map(len, (*said, *told))) < INLINE_CHARS:
+            return reading.read(result, told)
+        return await asyncio.to_thread(reading.read, result, told)
 
     async def _soul(self, spec: AgentSpec) -> souls.Soul:
         """Render the soul from its file as it is now, off the loop; again only when the file or the agent has changed."""

@@ -1,7 +1,18 @@
 """The schema as SQLAlchemy sees it. `migrations/` makes it; a test finds no difference between the two."""
 
 from opencognit.models.base import Base
-from opencognit.models.brain import Entity, Memory, MemoryEdge, MemoryEmbedding, MemoryEntity
+from opencognit.models.brain import (
+    Entity,
+    Memory,
+    MemoryBacklog,
+    MemoryCount,
+    MemoryEdge,
+    MemoryEmbedding,
+    MemoryEntity,
+    MemoryKey,
+    MemoryTerm,
+    MemoryUse,
+)
 from opencognit.models.company import Agent, Company, Node, Routine, RoutineFiring, Token
 from opencognit.models.events import Event
 from opencognit.models.runs import FENCE, Cost, Run, RunLog, Wakeup
@@ -19,9 +30,14 @@ __all__ = [
     "Event",
     "Goal",
     "Memory",
+    "MemoryBacklog",
+    "MemoryCount",
     "MemoryEdge",
     "MemoryEmbedding",
     "MemoryEntity",
+    "MemoryKey",
+    "MemoryTerm",
+    "MemoryUse",
     "Node",
     "Routine",
     "RoutineFiring",

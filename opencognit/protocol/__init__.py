@@ -4,7 +4,8 @@
     scan      where tags, blocks and reasoning count      reasoning  which `<think>` tags are reasoning
     tags      [REMEMBER:room attr=value] content          fences     where Markdown says that text is code
     actions   JSON to checked actions                     silence    the token for "nothing to say"
-    problems  how a problem is told                       repetition what the briefing said already
+    problems  how a problem is told                       repetition what the run was told already
+    echoes    what of it was copied in longer pieces
 
 Any text gives an answer: what cannot be read becomes a problem, one line each. Time is linear in the text.
 """
@@ -12,17 +13,19 @@ Any text gives an answer: what cannot be read becomes a problem, one line each. 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from opencognit.contracts import Answer, Remember
+from opencognit.contracts import Action, Answer, Remember
 from opencognit.errors import InvalidInput
+from opencognit.protocol import answer as answers
 from opencognit.protocol import tags
 from opencognit.protocol.actions import parse_actions
-from opencognit.protocol.answer import take_apart, without_reasoning
+from opencognit.protocol.echoes import copied
+from opencognit.protocol.repetition import Told
 from opencognit.protocol.silence import TOKEN, is_token
 from opencognit.textclean import clean
 
-__all__ = ["TOKEN", "is_silent", "parse", "parse_actions", "render_tag"]
+__all__ = ["TOKEN", "copied", "is_silent", "parse", "parse_actions", "render_tag", "without_repeats"]
 
 _SYNTAX = re.compile(r"\[remember:|</?think|actions|heartbeat_ok", re.IGNORECASE | re.ASCII)
 
@@ -33,13 +36,18 @@ def parse(text: str, *, briefing_texts: Iterable[str] = ()) -> Answer:
     The text that is left is not stripped: it is the agent's, but for what was removed (answer.py has the exact rule).
     """
     text = clean(text)
-    return take_apart(text, briefing_texts) if _SYNTAX.search(text) else Answer(text)
+    return answers.take_apart(text, briefing_texts) if _SYNTAX.search(text) else Answer(text)
+
+
+def without_repeats(actions: Sequence[Action], *, briefing_texts: Iterable[str]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    """Return the actions but those that would remember what `briefing_texts` say, and one line for each of these."""
+    return answers.without_repeats(actions, Told(briefing_texts))
 
 
 def is_silent(text: str) -> bool:
     """Return whether an answer says, apart from reasoning, nothing but the silence token."""
     text = clean(text)
-    return is_token(text) or (TOKEN in text.upper() and is_token(without_reasoning(text)))
+    return is_token(text) or (TOKEN in text.upper() and is_token(answers.without_reasoning(text)))
 
 
 def render_tag(memory: Remember) -> str:

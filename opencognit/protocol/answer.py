@@ -8,7 +8,7 @@ author's words are not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +22,7 @@ from opencognit.protocol.scan import ActionsBlock, Event, Reasoning, Scan, Silen
 from opencognit.protocol.silence import is_token
 
 Span = tuple[int, int]
+REPEATED = "repeated from what this run was told, not stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,18 @@ def take_apart(text: str, briefing_texts: Iterable[str]) -> Answer:
     return Answer(_remaining(text, draft), tuple(draft.memories), tuple(draft.actions), bounded(problems))
 
 
+def without_repeats(actions: Sequence[Action], told: Told) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    """Return the actions that are to be done, and one line for each that would remember what was told."""
+    kept: list[Action] = []
+    problems: list[str] = []
+    for action in actions:
+        if isinstance(action, Remember) and told.repeats(action.content):
+            problems.append(f"remember {excerpt(action.content)}: {REPEATED}")
+        else:
+            kept.append(action)
+    return tuple(kept), tuple(problems)
+
+
 def without_reasoning(text: str) -> str:
     """Return `text`, already clean, without its reasoning."""
     spans = [event for event in scan(text).events if isinstance(event, Reasoning)]
@@ -98,7 +111,7 @@ def _read_tag(text: str, found: Scan, tag: Tag, stop: int, told: Told) -> _TagRe
     except InvalidInput as problem:
         return _TagReading(problem=f"{where}: {problem}", removed=None if content.strip() else span)
     if told.repeats(content) or told.repeats(memory.content):
-        return _TagReading(problem=f"{where}: repeated from the briefing, not stored")
+        return _TagReading(problem=f"{where}: {REPEATED}")
     return _TagReading(memory=memory, removed=span)
 
 
@@ -125,13 +138,10 @@ def _do_block(draft: _Draft, block: ActionsBlock, found: Scan, told: Told) -> No
     if block.note:
         note(f"{where}: {block.note}")
     actions, problems = parse_actions(block.value)
-    for problem in problems:
+    kept, repeats = without_repeats(actions, told)
+    for problem in (*problems, *repeats):
         note(problem)
-    for action in actions:
-        if isinstance(action, Remember) and told.repeats(action.content):
-            note(f"remember {excerpt(action.content)}: repeated from the briefing, not stored")
-        else:
-            draft.actions.append(action)
+    draft.actions += kept
 
 
 def _note(draft: _Draft, position: int, problem: str) -> None:

@@ -1,7 +1,8 @@
-"""What an agent was told in this run, so that it does not come back as a memory of its own. Owns what counts as equal.
+"""What an agent was told in its run, so that it does not come back as a memory of its own. Owns what counts as equal.
 
-Equal is equal after case-folding and collapsing white space: the content of a tag in the briefing (wherever it stands
-there, in code and quotes too), its first line, any whole line with or without a quote or list marker, a whole text.
+Told is the briefing, and what tools answered. Equal is equal after case-folding and collapsing white space: the content of a
+tag in it (wherever it stands there, in code and quotes too), its first line, any whole line with or without a quote or list
+marker, a whole text.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Approval, Task
 from opencognit.states import APPROVAL_STEPS, ApprovalKind, ApprovalState, TaskState, WakeupSource, step
-from opencognit.work import flow, steering, tasks, wakeups
+from opencognit.work import flow, roster, steering, tasks, wakeups
 
 HIRE, ASSIGN, SKIP = "hire", "assign", "skip"
 UNASSIGNED_OPTIONS = (HIRE, ASSIGN, SKIP)
@@ -21,6 +21,9 @@ UNASSIGNED_OPTIONS = (HIRE, ASSIGN, SKIP)
 RETRY, CANCEL = "retry", "cancel"
 STUCK_OPTIONS = (RETRY, ASSIGN, CANCEL)
 """The options of a question about a task that cannot go on by itself; deciding it acts on the task."""
+WAKE_SUBJECT = "wake:"
+WAKE_OPTIONS = (RETRY, "leave")
+"""Subject (an agent's name follows) and options of a question about a wake without a task; deciding it wakes the agent."""
 
 
 async def ask(
@@ -87,6 +90,8 @@ async def approve(
     await _decide(session, approval, ApprovalState.APPROVED, chosen, note, by)
     if task is not None:
         await _act(session, approval, task, chosen, (note or "").strip(), by)
+    elif approval.options == list(WAKE_OPTIONS) and chosen == RETRY:
+        await roster.wake(session, approval.subject.removeprefix(WAKE_SUBJECT), by=by)
     return approval
 
 

@@ -10,10 +10,14 @@ from opencognit.states import Priority
 
 STALE = text("""
 -- A queued wakeup whose task is no longer waiting for a run means nothing any more.
+-- Both rows are locked: a task that becomes ready at this moment is passed over, not judged by what it was.
+WITH stale AS (
+  SELECT w.id FROM wakeups w JOIN tasks t ON t.id = w.task_id
+   WHERE w.status = 'queued' AND NOT w.talk AND t.execution_run_id IS NULL AND t.status NOT IN ('todo', 'in_progress')
+   ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE wakeups w SET status = 'skipped', ended_at = now(), outcome = 'the task needs no run'
-  FROM tasks t
- WHERE w.status = 'queued' AND w.task_id = t.id AND NOT w.talk AND t.execution_run_id IS NULL
-   AND t.status NOT IN ('todo', 'in_progress')
+  FROM stale WHERE w.id = stale.id
 RETURNING w.id
 """)
 
@@ -24,9 +28,11 @@ UPDATE wakeups SET rank = rank - 1, aged_at = now()
 """)
 
 EXPIRE = text("""
--- A wake without a task means nothing a day later; a task's wakeup lives as long as the task is ready.
+-- A wake without a task means nothing a day later; a task's wakeup lives as long as the task is ready. What a person asked
+-- for, and the next try of it, waits as long as it must; and while the company is paused nothing grows old.
 UPDATE wakeups SET status = 'expired', ended_at = now(), outcome = 'nobody could be woken for a day'
- WHERE status = 'queued' AND task_id IS NULL AND not_before < now() - make_interval(days => 1)
+ WHERE status = 'queued' AND task_id IS NULL AND source NOT IN ('board', 'retry')
+   AND not_before < now() - make_interval(days => 1) AND NOT EXISTS (SELECT 1 FROM company WHERE paused)
 """)
 
 MISSING = text("""

@@ -25,17 +25,7 @@ class Claimed:
     reason: str
 
 
-CLAIM = text("""
--- One statement takes wakeups, starts their runs and locks their tasks. Invariants, each held by a unique index and only
--- proposed here: one running run per task (uq_runs_task), at most max_concurrent_runs per agent (uq_runs_agent_slot), at
--- most its limit per adapter (uq_runs_adapter_slot). A row that another claimer holds is skipped, never waited for;
--- whoever loses an index keeps its wakeup queued.
-WITH limits AS (
-  SELECT key AS adapter, value::int AS most FROM jsonb_each_text(CAST(:limits AS jsonb))
-), due AS (
-  SELECT w.id, w.agent, w.task_id, w.rank, w.depth, w.reasons, w.talk, a.adapter, a.max_concurrent_runs
-    FROM wakeups w JOIN agents a ON a.name = w.agent
-   WHERE w.status = 'queued' AND w.not_before <= now()
+CLAIMABLE = """w.status = 'queued' AND w.not_before <= now()
      AND a.status = 'idle' AND a.present
      AND NOT EXISTS (SELECT 1 FROM company WHERE paused)
      AND (SELECT count(*) FROM runs r WHERE r.agent = w.agent AND r.status = 'running') < a.max_concurrent_runs
@@ -44,14 +34,28 @@ WITH limits AS (
      AND (w.task_id IS NULL OR EXISTS (
            SELECT 1 FROM tasks t WHERE t.id = w.task_id AND t.execution_run_id IS NULL
               AND ((t.status = 'todo' AND t.assignee = w.agent)
-                   OR (w.talk AND t.status IN ('done', 'in_review', 'blocked', 'cancelled')))))
+                   OR (w.talk AND t.status IN ('done', 'in_review', 'blocked', 'cancelled')))))"""
+"""Which wakeups may start now, of `wakeups w JOIN agents a` and `limits`."""
+
+CLAIM = text(f"""
+-- One statement takes wakeups, starts their runs and locks their tasks. Invariants, each held by a unique index and only
+-- proposed here: one running run per task (uq_runs_task), at most max_concurrent_runs per agent (uq_runs_agent_slot), at
+-- most its limit per adapter (uq_runs_adapter_slot). A row that another claimer holds is skipped, never waited for;
+-- whoever loses an index keeps its wakeup queued.
+WITH limits AS (
+  SELECT key AS adapter, value::int AS most FROM jsonb_each_text(CAST(:limits AS jsonb))
+), due AS (
+  SELECT w.id, w.agent, w.task_id, w.rank, w.depth, w.reasons, w.talk, a.adapter, a.max_concurrent_runs,
+         (SELECT count(*) FROM runs r WHERE r.agent = w.agent AND r.status = 'running') AS running
+    FROM wakeups w JOIN agents a ON a.name = w.agent
+   WHERE {CLAIMABLE}
    ORDER BY w.rank, w.id LIMIT :capacity
      FOR UPDATE OF w SKIP LOCKED
 ), free_task AS (
   SELECT t.id, t.status, t.attempt, t.assignee FROM tasks t
    WHERE t.id IN (SELECT task_id FROM due) AND t.execution_run_id IS NULL
      AND t.status IN ('todo', 'done', 'in_review', 'blocked', 'cancelled')
-     FOR UPDATE SKIP LOCKED
+     FOR NO KEY UPDATE SKIP LOCKED
 ), placed AS (
   SELECT d.id AS wakeup_id, d.agent, d.adapter, d.task_id, d.rank, d.depth, d.reasons, t.status AS task_status, t.attempt,
          free.slot, row_number() OVER (PARTITION BY d.adapter ORDER BY d.rank, d.id) AS nth_of_adapter
@@ -61,7 +65,8 @@ WITH limits AS (
       SELECT s AS slot, row_number() OVER (ORDER BY s) AS nth FROM generate_series(1, d.max_concurrent_runs) s
        WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.agent = d.agent AND r.slot = s AND r.status = 'running')
     ) free ON free.nth = d.nth
-   WHERE d.task_id IS NULL OR (t.status = 'todo' AND t.assignee = d.agent) OR (t.status <> 'todo' AND d.talk)
+   WHERE (d.task_id IS NULL OR (t.status = 'todo' AND t.assignee = d.agent) OR (t.status <> 'todo' AND d.talk))
+     AND d.nth <= d.max_concurrent_runs - d.running
 ), seated AS (
   SELECT p.*, seat.adapter_slot
     FROM placed p LEFT JOIN limits l ON l.adapter = p.adapter
@@ -69,7 +74,8 @@ WITH limits AS (
       SELECT s AS adapter_slot, row_number() OVER (ORDER BY s) AS nth FROM generate_series(1, l.most) s
        WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.adapter = p.adapter AND r.adapter_slot = s AND r.status = 'running')
     ) seat ON seat.nth = p.nth_of_adapter
-   WHERE l.adapter IS NULL OR seat.adapter_slot IS NOT NULL
+   WHERE l.adapter IS NULL OR (seat.adapter_slot IS NOT NULL AND p.nth_of_adapter <= l.most -
+           (SELECT count(*) FROM runs r WHERE r.adapter = p.adapter AND r.status = 'running'))
 ), started AS (
   INSERT INTO runs (task_id, agent, adapter, attempt, depth, node_id, slot, adapter_slot, token, lease_expires_at,
                     resumes_status, reason)
@@ -131,3 +137,17 @@ async def claim(
             raise RuntimeError(f"run {fields['run_id']} started without its task's lock: the claim is rolled back")
         claimed.append(Claimed(**fields))
     return claimed
+
+
+LEFT = text(f"""
+-- Whoever claims takes what no other claimer holds, and may so come away with nothing although there is work.
+WITH limits AS (
+  SELECT key AS adapter, value::int AS most FROM jsonb_each_text(CAST(:limits AS jsonb))
+)
+SELECT EXISTS (SELECT 1 FROM wakeups w JOIN agents a ON a.name = w.agent WHERE {CLAIMABLE})
+""")
+
+
+async def is_something_left(session: AsyncSession, *, limits: Mapping[str, int] | None = None) -> bool:
+    """Return whether a wakeup may start now that a claim just before has passed over: others were at it."""
+    return bool((await session.execute(LEFT, {"limits": json.dumps(dict(limits or {}))})).scalar_one())

@@ -50,6 +50,10 @@ WITH given AS (
   SELECT r.id, r.agent, r.task_id, given.* FROM runs r JOIN given ON r.id = given.run_id
    WHERE r.token = given.token AND r.status = 'running' AND r.resumes_status IS NULL
      AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM tasks t WHERE t.id = r.task_id AND t.execution_run_id = r.id))
+     -- an escalation's end asks the board, a question goes with its task, and what was tried before has failures to forget
+     -- and may have been escalated: those are booked one by one
+     AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = r.task_id AND (t.about_id IS NOT NULL OR t.attempt > 1))
+     AND NOT EXISTS (SELECT 1 FROM approvals a WHERE a.task_id = r.task_id AND a.status = 'pending')
    ORDER BY r.id FOR UPDATE OF r
 ), ended AS (
   UPDATE runs r SET status = 'succeeded', result = m.said, exit_code = m.exit_code, soul_hash = m.soul_hash, notes = m.notes,
@@ -57,8 +61,7 @@ WITH given AS (
     FROM mine m WHERE r.id = m.id
   RETURNING r.id, r.agent, r.task_id
 ), done AS (
-  UPDATE tasks t SET status = 'done', result = m.said, failures = 0, lost = 0, stale_runs = 0, ended_at = now(),
-         updated_at = now(),
+  UPDATE tasks t SET status = 'done', result = m.said, ended_at = now(), updated_at = now(),
          execution_run_id = NULL, execution_agent_key = NULL, execution_locked_at = NULL, lock_expires_at = NULL
     FROM mine m WHERE t.id = m.task_id
   RETURNING t.id, t.title, t.goal_id, t.parent_id, t.kind, t.reason, m.agent
@@ -92,7 +95,7 @@ SELECT e.id AS run_id, d.id AS task_id, d.goal_id, d.parent_id, d.kind, d.agent,
 async def close(session: AsyncSession, given: Sequence[Plain]) -> set[int]:
     """End these runs as succeeded and their tasks as done, with all that follows; return the ids of those it closed.
 
-    The others are lost, ended already, or not plain (a run on an ended task): book them one by one.
+    The others are lost, ended already, or not plain (on an ended task, a second attempt): book them one by one.
     """
     if not given:
         return set()

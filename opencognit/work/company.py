@@ -36,7 +36,11 @@ async def pause(session: AsyncSession, *, by: str) -> bool:
 
 async def resume(session: AsyncSession, *, by: str) -> bool:
     """Let the company claim again; what was queued meanwhile starts at once. Return False if it was not paused."""
-    return await _switch(session, False, by)
+    if not await _switch(session, False, by):
+        return False
+    queued = (Wakeup.status == WakeupState.QUEUED, Wakeup.task_id.is_(None), Wakeup.not_before < func.now())
+    await session.execute(update(Wakeup).where(*queued).values(not_before=func.now()))  # their day begins anew
+    return True
 
 
 async def _switch(session: AsyncSession, paused: bool, by: str) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
+from opencognit.db import notify
 from opencognit.errors import Refused
 from opencognit.events import SYSTEM, Happened
 from opencognit.models import Approval, Goal, Run, Task
@@ -19,6 +20,7 @@ from opencognit.states import (
     GOAL_STEPS,
     TASK_ENDED,
     ApprovalState,
+    CancelMode,
     GoalState,
     Priority,
     RunState,
@@ -85,11 +87,30 @@ async def move(
     await tasks.change(session, task, wanted, reason=reason, actor=actor)
     if wanted in TASK_ENDED or wanted is TaskState.BLOCKED:
         await wakeups.skip(session, task.id, f"the task is {wanted}")
+    if wanted is TaskState.CANCELLED:  # whoever calls it off wants no answer to what was said before
+        await wakeups.drop(session, task.id, "the task is cancelled")
     if wanted in TASK_ENDED:
         await withdraw_questions(session, Approval.task_id == task.id, f"the task is {wanted}")
         await release_waiting(session, task.id, task.parent_id, by=actor, cause_run_id=cause_run_id)
+        if task.attempt:  # what was never tried was never escalated
+            await _withdraw_escalations(session, task, f"task {task.id} is {wanted}", actor)
     if task.goal_id is not None:
         await settle_goal(session, task.goal_id)
+
+
+async def _withdraw_escalations(session: AsyncSession, about: Task, why: str, actor: str) -> None:
+    """Call off what was raised about a task that has ended: nobody has to decide about it any more.
+
+    One that another transaction holds is ending itself: waiting for it, with its task held here, could be for ever.
+    """
+    query = select(Task).where(Task.about_id == about.id, Task.status.not_in(TASK_ENDED)).order_by(Task.id)
+    query = query.with_for_update(key_share=True, skip_locked=True).execution_options(populate_existing=True)
+    for raised in (await session.scalars(query)).all():
+        if raised.execution_run_id is None:
+            await move(session, raised, TaskState.CANCELLED, reason=why, actor=actor)
+        else:
+            await locks.cancel(session, raised.execution_run_id, CancelMode.TASK, actor)
+            await notify(session, "cancel")
 
 
 async def release_waiting(

@@ -15,7 +15,7 @@ from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Agent, Goal, Task
 from opencognit.states import TASK_ENDED, AgentState, CancelMode, GoalState, Priority, TaskKind, TaskState, WakeupSource
-from opencognit.work import flow, locks, roster, tasks
+from opencognit.work import flow, locks, roster, tasks, wakeups
 
 
 async def post(
@@ -86,8 +86,7 @@ async def cancel(session: AsyncSession, ident: str | int, *, by: str) -> Goal:
         raise Refused(f"goal {str(goal.id)!r} is already {goal.status}: `goal reopen {goal.id}` starts it again")
     await flow.change_goal(session, goal, GoalState.CANCELLED, reason=f"cancelled by {by}", actor=by)
     for task in await tasks_of(session, goal.id):
-        if task.status not in TASK_ENDED:
-            await _cancel_task(session, task.id, by)
+        await _cancel_task(session, task.id, by)
     return goal
 
 
@@ -96,7 +95,9 @@ async def _cancel_task(session: AsyncSession, task_id: int, by: str) -> None:
     if task.execution_run_id is not None:
         await locks.cancel(session, task.execution_run_id, CancelMode.TASK, by)
         await notify(session, "cancel")
-    elif task.status not in TASK_ENDED:
+    elif task.status in TASK_ENDED:
+        await wakeups.drop(session, task.id, "the goal was cancelled")
+    else:
         await flow.move(session, task, TaskState.CANCELLED, reason=f"the goal was cancelled by {by}", actor=by)
 
 

@@ -30,6 +30,8 @@ from opencognit.states import ApprovalKind, Priority, TaskKind, TaskState, Wakeu
 from opencognit.work import approvals, escalation, flow, goals, roster, steering, tasks
 
 TASKS_PER_ANSWER = 200
+TASKS_PER_ROOT = 200
+"""So many tasks may come of one, through all that split further; about so many where two are split at once."""
 SUBTASK_DEPTH = 5
 SUBTASK_ROUNDS = 5
 """So often a task may be split again after its sub-tasks have ended."""
@@ -54,6 +56,8 @@ class Answering:
     asked: bool = False
     stuck: str | None = None
     """Why its work goes round in circles: handed back to whoever handed it down, or split without end."""
+    root_id: int | None = None
+    """The task from which grew what was split without end."""
 
     @property
     def is_ceo(self) -> bool:
@@ -83,7 +87,11 @@ async def apply(session: AsyncSession, answering: Answering, actions: Sequence[A
 async def _give_up(session: AsyncSession, answering: Answering, why: str) -> None:
     """Block the task instead of calling it done, and tell somebody once: who waits for it waits on, so that it ends here."""
     answering.blocked = why
-    if answering.task is not None:
+    if answering.task is None:
+        return
+    if answering.root_id is not None:
+        await escalation.tell_of_growth(session, answering.task, answering.root_id, why)
+    else:
         await escalation.escalate(session, answering.task, why)
 
 
@@ -115,11 +123,10 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
         raise Refused(f"one answer may make {TASKS_PER_ANSWER} tasks: do the rest in a later one")
     own = answering.task
     depth = 0 if answering.is_ceo or own is None else own.depth + 1
-    if depth > SUBTASK_DEPTH:
-        answering.stuck = f"it was split {SUBTASK_DEPTH} deep and was to be split again"
-        raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
     if depth and answering.resumed:
         raise Refused("this task has ended and cannot wait for sub-tasks: comment, or ask the board to retry it")
+    if depth and own is not None:
+        await _refuse_growth(session, answering, own, depth)
     if depth and own is not None and own.rounds >= SUBTASK_ROUNDS:
         answering.stuck = f"it was split {SUBTASK_ROUNDS} times and was to be split again"
         raise Refused(f"this task was split {SUBTASK_ROUNDS} times: finish it, or ask the board")
@@ -150,6 +157,30 @@ async def _create(session: AsyncSession, answering: Answering, action: CreateTas
     if assignee is None and action.skills:
         await _ask_who(session, answering, task)
     await flow.settle_in(session, task, WakeupSource.ASSIGNMENT, by=answering.agent.name, cause_run_id=answering.run_id)
+
+
+GROWN = text("""
+-- From a task up to its root, and all that grew from that.
+WITH RECURSIVE up AS (
+  SELECT id, parent_id FROM tasks WHERE id = :task_id
+   UNION ALL SELECT t.id, t.parent_id FROM tasks t JOIN up ON t.id = up.parent_id
+), down AS (
+  SELECT id FROM up WHERE parent_id IS NULL
+   UNION ALL SELECT t.id FROM tasks t JOIN down ON t.parent_id = down.id
+)
+SELECT (SELECT id FROM up WHERE parent_id IS NULL) AS root_id, count(*) - 1 AS grown FROM down
+""")
+
+
+async def _refuse_growth(session: AsyncSession, answering: Answering, own: Task, depth: int) -> None:
+    """One task must not become thousands, each with a run to pay for and a question to the board."""
+    root_id, grown = (await session.execute(GROWN, {"task_id": own.id})).one()
+    if depth > SUBTASK_DEPTH:
+        answering.root_id, answering.stuck = root_id, f"it was split {SUBTASK_DEPTH} deep and was to be split again"
+        raise Refused(f"tasks may be nested {SUBTASK_DEPTH} deep: do this part yourself, or ask the board")
+    if grown >= TASKS_PER_ROOT:
+        answering.root_id, answering.stuck = root_id, f"{grown} tasks came of it and it was to be split again"
+        raise Refused(f"{grown} tasks came of task {root_id}, no more may: do this part yourself, or ask the board")
 
 
 async def _ask_who(session: AsyncSession, answering: Answering, task: Task) -> None:

@@ -12,18 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
+import structlog
 from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import events
 from opencognit.errors import NotFound, Refused
-from opencognit.events import Happened
-from opencognit.models import Agent, Routine, RoutineFiring
+from opencognit.events import SYSTEM, Happened
+from opencognit.models import Agent, Approval, Routine, RoutineFiring
 from opencognit.schedule import Schedule, Slot
-from opencognit.states import WakeupSource
-from opencognit.work import flow, tasks
+from opencognit.states import ApprovalKind, WakeupSource
+from opencognit.work import approvals, flow, tasks
+
+log = structlog.get_logger(__name__)
 
 LATE_S = 90.0
 """A slot found later than this was missed: what becomes of it is `catch_up`'s."""
@@ -31,7 +36,11 @@ CATCH_UP_LIMIT = 24
 """So many missed slots of `catch_up = "all"` are made up for at most, the newest of them."""
 LOOK_BACK = (timedelta(hours=1), timedelta(days=2), timedelta(days=40))
 """How far back missed slots are looked for, until enough are found: each minute of a month need not be."""
+STUCK_LIMIT = 3
+"""So many firings in a row that ended blocked are enough: then the board has to look."""
 FIRED, OVERLAPPED, MISSED = "fired", "skipped: the one before is still open", "missed: nobody was there at its time"
+QUEUED = "skipped: one waits already behind the one that is open"
+STUCK = f"skipped: the last {STUCK_LIMIT} are blocked, and the board is asked"
 
 
 class Spec(Protocol):
@@ -76,18 +85,36 @@ def _schedule(spec: Mapping[str, Any]) -> Schedule:
 
 
 async def tick(session: AsyncSession) -> int:
-    """Fire what is due; return how many tasks were made. Idempotent, and safe on every node at once."""
+    """Fire what is due; return how many tasks were made. Idempotent, and safe on every node at once.
+
+    A routine that breaks is undone by itself and tried again at the next tick; the others fire.
+    """
     query = select(Routine).where(Routine.present, Routine.next_at <= func.now()).order_by(Routine.name)
+    now = (await session.execute(select(func.now()))).scalar_one()
     made = 0
     for routine in (await session.scalars(query.with_for_update(skip_locked=True))).all():
-        now = (await session.execute(select(func.now()))).scalar_one()
-        due = _due(routine, now)
-        wanted = _wanted(due, now)
-        await _miss(session, routine, [slot for slot in due.slots if slot not in wanted])
-        for slot in wanted:
-            made += await _fire(session, routine, slot)
-        routine.next_at = due.schedule.next_after(now).at
-        await session.flush()
+        name = routine.name
+        try:
+            async with session.begin_nested():
+                made += await _catch_up(session, routine, now)
+        except Exception as error:
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                raise
+            log.exception("routine.failed", routine=name)
+    return made
+
+
+async def _catch_up(session: AsyncSession, routine: Routine, now: datetime) -> int:
+    """Fire what of one routine is due, and set its next slot; return how many tasks were made."""
+    due = _due(routine, now)
+    wanted = _wanted(due, now)
+    await _miss(session, routine, [slot for slot in due.slots if slot not in wanted])
+    late = any(_is_late(slot, now) for slot in wanted)  # then they come together, however many `catch_up` makes of them
+    made = 0
+    for slot in wanted:
+        made += await _fire(session, routine, slot, late=late)
+    routine.next_at = due.schedule.next_after(now).at
+    await session.flush()
     return made
 
 
@@ -115,7 +142,7 @@ def _between(schedule: Schedule, start: datetime, end: datetime) -> list[Slot]:
 
 def _wanted(due: _Due, now: datetime) -> Sequence[Slot]:
     """Return the slots to fire: the one that is due now, and of those that were missed what `catch_up` says."""
-    fresh = [slot for slot in due.slots if (now - slot.at).total_seconds() <= LATE_S]
+    fresh = [slot for slot in due.slots if not _is_late(slot, now)]
     missed = due.slots[: len(due.slots) - len(fresh)]
     match due.routine.spec.get("catch_up", "one"):
         case "all":
@@ -124,6 +151,10 @@ def _wanted(due: _Due, now: datetime) -> Sequence[Slot]:
             return due.slots[-1:]
         case _:
             return fresh[-1:]
+
+
+def _is_late(slot: Slot, now: datetime) -> bool:
+    return (now - slot.at).total_seconds() > LATE_S
 
 
 async def _miss(session: AsyncSession, routine: Routine, slots: Sequence[Slot]) -> None:
@@ -138,17 +169,42 @@ async def _miss(session: AsyncSession, routine: Routine, slots: Sequence[Slot]) 
     await events.record(session, Happened("routine.skipped", "routine", routine.name, routine.name, data=data))
 
 
-async def _fire(session: AsyncSession, routine: Routine, slot: Slot) -> bool:
+async def _fire(session: AsyncSession, routine: Routine, slot: Slot, *, late: bool) -> bool:
     """Fire one slot unless somebody has; return whether a task was made."""
+    stands = await _standing(session, routine)
     row = insert(RoutineFiring).values(routine=routine.name, slot=slot.key, outcome=FIRED)
     fresh = (await session.execute(row.on_conflict_do_nothing().returning(RoutineFiring.routine))).scalar_one_or_none()
     if fresh is None:
         return False
-    if routine.spec.get("overlap", "skip") == "skip" and await _is_open(session, routine.name):
+    if stands.blocked >= STUCK_LIMIT:
+        return await _give_up(session, routine, slot, stands)
+    if routine.spec.get("overlap", "skip") == "skip" and stands.open:
         return await _skip(session, routine, slot, OVERLAPPED)
+    if stands.open >= CATCH_UP_LIMIT or (not late and (stands.open > 1 or stands.waiting)):
+        return await _skip(session, routine, slot, QUEUED)
     task_id = await _make(session, routine, by=f"routine:{routine.name}")
     await _note(session, routine, slot, FIRED, task_id)
     return True
+
+
+async def _give_up(session: AsyncSession, routine: Routine, slot: Slot, stands: _Standing) -> bool:
+    """Leave the slot out; the first in a row is told, and the board asked about the last task. Its word on that ends it."""
+    if stands.outcome == STUCK:
+        await _note(session, routine, slot, STUCK, None)
+        return False
+    task = await tasks.get(session, stands.task_id or 0)
+    await approvals.ask(
+        session,
+        kind=ApprovalKind.QUESTION,
+        subject=f"routine:{routine.name}",
+        question=f"Routine {routine.name} stands still: its last {STUCK_LIMIT} tasks are blocked, the last is task {task.id}"
+        f" ({task.title}): {task.reason[:1000]}\n\nRetry it, assign it to the agent in the note, or cancel it?"
+        f" (`routine run {routine.name}` tries a new one.)",
+        options=approvals.STUCK_OPTIONS,
+        task_id=task.id,
+        asked_by=SYSTEM,
+    )
+    return await _skip(session, routine, slot, STUCK)
 
 
 async def _skip(session: AsyncSession, routine: Routine, slot: Slot, why: str) -> bool:
@@ -163,17 +219,46 @@ async def _note(session: AsyncSession, routine: Routine, slot: Slot, outcome: st
     await session.execute(update(RoutineFiring).where(*mine).values(outcome=outcome, task_id=task_id))
 
 
-OPEN = text("""
-SELECT EXISTS (SELECT 1 FROM routine_firings f JOIN tasks t ON t.id = f.task_id
-                WHERE f.routine = :name AND t.status NOT IN ('done', 'cancelled', 'blocked'))
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What has become of a routine's firings.
+
+    `open` tasks of it there are, of which `waiting` were never begun; `blocked` are the last so many (up to STUCK_LIMIT) since
+    it was written; the last firing had `outcome`, the last task is `task_id`.
+    """
+
+    open: int
+    waiting: int
+    blocked: int
+    outcome: str | None
+    task_id: int | None
+
+
+STANDING = text("""
+WITH newest AS (
+  SELECT slot, fired_at, task_id FROM routine_firings WHERE routine = :name AND task_id IS NOT NULL
+   ORDER BY slot DESC LIMIT 100  -- years of firings need not be looked at
+), made AS (
+  SELECT n.slot, n.fired_at, t.id, t.status, t.attempt FROM newest n JOIN tasks t ON t.id = n.task_id
+), last AS (
+  SELECT id, slot, status FROM made WHERE fired_at > :written_at ORDER BY slot DESC LIMIT :limit
+)
+SELECT (SELECT count(*) FROM made WHERE status NOT IN ('done', 'cancelled', 'blocked')) AS open,
+       (SELECT count(*) FROM made WHERE status IN ('backlog', 'todo') AND attempt = 0) AS waiting,
+       (SELECT CASE WHEN bool_and(status = 'blocked') THEN count(*) ELSE 0 END FROM last) AS blocked,
+       (SELECT outcome FROM routine_firings WHERE routine = :name ORDER BY slot DESC LIMIT 1) AS outcome,
+       (SELECT id FROM last ORDER BY slot DESC LIMIT 1) AS task_id
 """)
 
 
-async def _is_open(session: AsyncSession, name: str) -> bool:
-    return bool((await session.execute(OPEN, {"name": name})).scalar_one())
+async def _standing(session: AsyncSession, routine: Routine) -> _Standing:
+    parameters = {"name": routine.name, "written_at": routine.updated_at, "limit": STUCK_LIMIT}
+    return _Standing(**(await session.execute(STANDING, parameters)).mappings().one())
 
 
 async def _make(session: AsyncSession, routine: Routine, *, by: str) -> int:
+    asked = Approval.subject == f"routine:{routine.name}"
+    await flow.withdraw_questions(session, asked, "the routine goes on")
     spec = routine.spec
     agent = await session.get(Agent, spec["agent"])
     task = await tasks.create(
@@ -205,11 +290,11 @@ async def run(session: AsyncSession, name: str, *, by: str) -> int:
     if routine is None or not routine.present:
         names = ", ".join(one.name for one in await listed(session))
         raise NotFound("routine", name, f"config.toml has: {names or 'none'}")
-    if await _is_open(session, name):
+    if (await _standing(session, routine)).open:
         raise Refused(f"routine {name!r} is still at its last task: wait for it, or cancel that")
     task_id = await _make(session, routine, by=by)
     now = (await session.execute(select(func.now()))).scalar_one()
-    key = now.replace(tzinfo=None)
+    key = now.astimezone(ZoneInfo(routine.spec["timezone"])).replace(tzinfo=None)
     row = insert(RoutineFiring).values(routine=name, slot=key, outcome=f"run by {by}", task_id=task_id)
     await session.execute(row.on_conflict_do_nothing())
     return task_id

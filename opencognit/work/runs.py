@@ -90,6 +90,38 @@ async def append_log(session: AsyncSession, run_id: int, token: int, seq: int, s
     return (await session.execute(APPEND, parameters)).scalar_one_or_none() is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a wake without a task went wrong: attempts that failed, and nodes that were lost since the last that failed."""
+
+    failures: int
+    lost: int
+
+
+CHAIN = text("""
+-- A wake's runs, the last one first: each was the cause of the retry that the one after it answered.
+WITH RECURSIVE chain AS (
+  SELECT id, status, 1 AS nth FROM runs WHERE id = :run_id
+   UNION ALL
+  SELECT r.id, r.status, c.nth + 1
+    FROM chain c JOIN wakeups w ON w.run_id = c.id AND w.source = 'retry' AND w.task_id IS NULL
+    JOIN runs r ON r.id = w.cause_run_id
+)
+SELECT status FROM chain ORDER BY nth
+""")
+
+
+async def tries(session: AsyncSession, run_id: int) -> Tries:
+    """Count what went wrong on the way to a run without a task, that run included. A person's new wake starts anew."""
+    failures = lost = 0
+    for status in (await session.execute(CHAIN, {"run_id": run_id})).scalars():
+        if status in (RunState.FAILED, RunState.TIMED_OUT):
+            failures += 1
+        elif status == RunState.LOST and not failures:
+            lost += 1
+    return Tries(failures, lost)
+
+
 async def start_goal(session: AsyncSession, run_id: int, token: int) -> None:
     """Say that the CEO looks at a goal: its first plan is being made."""
     query = text("""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, literal, select, text, update
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, case, func, literal, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -60,13 +62,24 @@ async def request(
             ),
             "rank": func.least(old.rank, new.rank),
             "depth": func.least(old.depth, new.depth),
-            "not_before": func.least(old.not_before, new.not_before) if by == BOARD else old.not_before,
+            "not_before": _joined_due(by, delay_s),
             "talk": old.talk | new.talk,
         },
     ).returning(Wakeup.id)
     wakeup_id = (await session.execute(joined)).scalar_one()
     await notify(session, "wakeup")
     return wakeup_id
+
+
+def _joined_due(by: str, delay_s: float) -> ColumnElement[datetime]:
+    """The board's wish makes the queued one earlier; a wait makes it later unless the board has spoken; else it stays."""
+    old = Wakeup.__table__.c
+    new: ColumnElement[datetime] = literal_column("excluded.not_before")
+    if by == BOARD:
+        return func.least(old.not_before, new)
+    if delay_s <= 0:
+        return old.not_before
+    return case((old.reasons.contains([{"by": BOARD}]), old.not_before), else_=func.greatest(old.not_before, new))
 
 
 async def skip(session: AsyncSession, task_id: int, outcome: str, *, talk: bool = False) -> None:
@@ -80,6 +93,15 @@ async def skip(session: AsyncSession, task_id: int, outcome: str, *, talk: bool 
         .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED, Wakeup.talk.is_(talk), which)
         .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=outcome)
         .execution_options(synchronize_session=False)
+    )
+
+
+async def drop(session: AsyncSession, task_id: int, outcome: str) -> None:
+    """Close whatever is queued on a task, what was said too."""
+    await session.execute(
+        update(Wakeup)
+        .where(Wakeup.task_id == task_id, Wakeup.status == WakeupState.QUEUED)
+        .values(status=WakeupState.SKIPPED, ended_at=func.now(), outcome=outcome)
     )
 
 

@@ -29,7 +29,7 @@ from opencognit.engine import booking, heartbeat
 from opencognit.engine.booking import Outcome
 from opencognit.errors import Refused, StaleToken
 from opencognit.states import CancelMode, Priority, RunState, WakeupSource
-from opencognit.work import claims, closing, goals, intake, locks, roster, steering, wakeups
+from opencognit.work import beats, claims, closing, goals, intake, locks, roster, steering, wakeups
 from opencognit.work.claims import Claimed
 from tests.integration import company
 
@@ -201,7 +201,11 @@ class Striker:
 
     async def _write_late(self) -> None:
         while self._lost and self._chance.random() < 0.3:
-            await self._book(self._lost.pop(0), RunState.SUCCEEDED, answer=Answer("late"))
+            late = self._lost.pop(0)
+            if self._chance.random() < 0.5:
+                await self._close([late])
+            else:
+                await self._book(late, RunState.SUCCEEDED, answer=Answer("late"))
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
@@ -234,7 +238,7 @@ class Striker:
             self._seen["refused"] += 1
 
     async def _disturb_at(self, ident: int, goal_id: int | None) -> None:
-        match self._chance.choice(["word", "word", "wish", "wish", "after", "retry", "switch"]):
+        match self._chance.choice(["word", "word", "wish", "wish", "after", "retry", "switch", "beat"]):
             case "word":
                 await self.commit(
                     lambda session: steering.comment(session, ident, "look", by=self._chance.choice(["board", "bob"]))
@@ -247,6 +251,8 @@ class Striker:
                 await self._make([ident], goal_id)
             case "retry":
                 await self.commit(_retry)
+            case "beat":  # what it asks for had been forgotten: then a wakeup counts more than was asked
+                self._seen["forgotten"] += await self.commit(beats.beat)
             case "switch":
                 verb = self._chance.choice([roster.pause, roster.resume, roster.resume])
                 await self.commit(lambda session: verb(session, "dan", by="board"))

@@ -115,6 +115,7 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, Off]]] = {
         {
             "count": without(claims, "CLAIM", RUNNING_NOW),
             "places": without(claims, "CLAIM", PLACE_TAKEN),
+            "rest": without(claims, "CLAIM", "d.nth <= d.max_concurrent_runs - d.running"),
             "index": dropped("uq_runs_agent_slot"),
         },
     ),

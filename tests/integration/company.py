@@ -11,7 +11,7 @@ from opencognit.agents import AgentSpec
 from opencognit.config import Retry
 from opencognit.contracts import Answer, Viewer
 from opencognit.db import Database
-from opencognit.engine import booking
+from opencognit.engine import booking, heartbeat
 from opencognit.engine.booking import Outcome
 from opencognit.models import Task
 from opencognit.states import RunState, WakeupSource
@@ -72,7 +72,25 @@ async def value(db: Database, query: str, **parameters: Any) -> Any:
         return (await session.execute(text(query), parameters)).scalar_one()
 
 
+async def hasten(db: Database) -> None:
+    """Let everything that is queued be due."""
+    async with db.transaction() as session:
+        await session.execute(text("UPDATE wakeups SET not_before = now() WHERE status = 'queued'"))
+
+
+async def lose(db: Database, run: Claimed) -> None:
+    """Let the run's node be dead, and the reaper find it."""
+    await lapse(db, run.run_id)
+    await heartbeat.reap(db)
+
+
 async def lapse(db: Database, run_id: int) -> None:
     """Let the run's lease be over."""
     async with db.transaction() as session:
         await session.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = :id"), {"id": run_id})
+
+
+async def waits(db: Database) -> bool:
+    """Return whether a session of this database waits for a lock."""
+    query = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT granted"
+    return bool(await value(db, query + " AND datname = current_database()"))

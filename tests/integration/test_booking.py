@@ -14,6 +14,7 @@ from opencognit.db import Database
 from opencognit.engine import heartbeat
 from opencognit.errors import StaleToken
 from opencognit.states import CancelMode, RunState, Scope, TaskState
+from opencognit.testing import until
 from opencognit.work import flow, locks
 from tests.integration import company
 
@@ -233,3 +234,84 @@ async def test_memory_for_a_team_by_an_agent_without_one_becomes_private(team: D
     assert hit.memory.scope == Scope.AGENT_PRIVATE
     (notes,) = await company.rows(team, "SELECT notes FROM runs")
     assert "no team" in notes.notes[0]
+
+
+async def test_losses_count_in_a_row(team: Database) -> None:
+    """A failure that was booked in between came from a node that lived: the task does not kill its nodes."""
+    task_id = await company.give(team, "ann")
+    for end in ("lost", "lost", "failed", "lost", "lost"):
+        await company.hasten(team)
+        (run,) = await company.claim(team)
+        if end == "lost":
+            await company.lose(team, run)
+        else:
+            await company.finish(team, run, status=RunState.FAILED, error="503", retryable=True)
+    assert (await company.task(team, task_id)).status == TaskState.TODO
+    (run,) = await company.claim(team)
+    await company.lose(team, run)
+    assert (await company.task(team, task_id)).status == TaskState.BLOCKED
+
+
+async def test_a_success_forgets_failures_and_losses(team: Database) -> None:
+    """Also one that leaves the task open: what comes afterwards is counted anew."""
+    task_id = await company.give(team, "ann")
+    (run,) = await company.claim(team)
+    await company.finish(team, run, status=RunState.FAILED, error="503", retryable=True)
+    await company.hasten(team)
+    (run,) = await company.claim(team)
+    await company.lose(team, run)
+    task = await company.task(team, task_id)
+    assert (task.failures, task.lost) == (1, 1)
+    (run,) = await company.claim(team)
+    await company.finish(team, run, Answer(text="", actions=(CreateTask(title="part", assignee="bob"),)))
+    task = await company.task(team, task_id)
+    assert (task.status, task.failures, task.lost) == (TaskState.BACKLOG, 0, 0)
+
+
+async def test_a_lock_that_cannot_be_freed_does_not_keep_the_reaper(team: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One orphan breaks whatever looks at it: the lapsed run beside it is taken over all the same."""
+    await company.give(team, "ann")
+    await company.give(team, "bob")
+    by_agent = {run.agent: run for run in await company.claim(team)}
+    async with team.transaction() as session:
+        orphan = {"id": by_agent["ann"].run_id}
+        await session.execute(text("UPDATE runs SET status = 'succeeded', ended_at = now() WHERE id = :id"), orphan)
+
+    async def broken(*_: object, **__: object) -> bool:
+        raise RuntimeError("a row that nobody foresaw")
+
+    monkeypatch.setattr(flow, "free", broken)
+    await company.lose(team, by_agent["bob"])
+    query = "SELECT status FROM runs WHERE id = :id"
+    assert await company.value(team, query, id=by_agent["bob"].run_id) == RunState.LOST
+
+
+async def test_stretching_renews_the_locks_of_these_runs_only(team: Database) -> None:
+    """Another task's thirty minutes are not made longer by it."""
+    mine, other = await company.give(team, "ann"), await company.give(team, "bob")
+    started = {run.task_id: run.run_id for run in await company.claim(team, ttl_s=60)}
+    async with team.transaction() as session:
+        await locks.stretch(session, [started[mine]], ttl_s=1800)
+    query = "SELECT lock_expires_at > now() + interval '10 min' FROM tasks WHERE id = :id"
+    assert [await company.value(team, query, id=task_id) for task_id in (mine, other)] == [True, False]
+
+
+async def test_renewals_lock_runs_in_the_order_of_their_ids(team: Database) -> None:
+    """Whoever locks two runs, the lower first, and a renewal of both do not wait crosswise, however the rows lie."""
+    await company.give(team, "ann")
+    await company.give(team, "bob")
+    first, second = sorted(await company.claim(team), key=lambda run: run.run_id)
+    async with team.transaction() as session:  # its row lies behind the other's now
+        await session.execute(text("UPDATE runs SET reason = 'moved' WHERE id = :id"), {"id": first.run_id})
+    held = [(run.run_id, run.token) for run in (second, first)]
+
+    async def renew() -> int:
+        async with team.transaction() as session:
+            return len(await locks.renew(session, "node-a", held, lease_s=30))
+
+    async with team.transaction() as session:
+        await locks.fence(session, first.run_id, first.token)
+        renewing = asyncio.create_task(renew())
+        await until(lambda: company.waits(team))
+        await locks.fence(session, second.run_id, second.token)
+    assert await renewing == 2

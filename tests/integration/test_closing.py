@@ -14,8 +14,8 @@ from opencognit.db import Database
 from opencognit.engine.booking import Outcome
 from opencognit.engine.bookkeeper import Bookkeeper
 from opencognit.errors import StaleToken
-from opencognit.states import RunState, TaskState
-from opencognit.work import closing, goals, roster
+from opencognit.states import ApprovalKind, ApprovalState, RunState, TaskState
+from opencognit.work import approvals, closing, goals, roster
 from opencognit.work.claims import Claimed
 from tests.conftest import sibling
 from tests.integration import company
@@ -117,3 +117,62 @@ async def test_nothing_to_close_asks_nothing(db: Database, given: list[closing.P
     """No runs, no query."""
     async with db.transaction() as session:
         assert await closing.close(session, given or []) == set()
+
+
+async def _close(db: Database, run: Claimed) -> set[int]:
+    async with db.transaction() as session:
+        return await closing.close(session, [closing.Plain(run.run_id, run.token, "done", 0, None, ())])
+
+
+async def _book(db: Database, run: Claimed) -> None:
+    """Book a plain success as a node does."""
+    keeper = Bookkeeper(db, retry=company.RETRY)
+    keeping = asyncio.create_task(keeper.keep())
+    try:
+        await keeper.book(run, Outcome(RunState.SUCCEEDED, Viewer(agent=run.agent), answer=Answer(text="done")))
+    finally:
+        keeping.cancel()
+
+
+async def test_an_escalation_is_not_closed_but_booked(db: Database) -> None:
+    """When it ends and the task is still blocked, the board must be asked."""
+    await company.hire(db, company.spec("ceo"), company.spec("ann", reports_to="bob"), company.spec("bob"))
+    await company.give(db, "ann")
+    for _ in range(4):
+        (run,) = await company.claim(db)
+        await company.finish(db, run, status=RunState.FAILED, error="503", retryable=True)
+        await company.hasten(db)
+    (run,) = await company.claim(db)
+    assert (run.agent, await _close(db, run)) == ("bob", set())
+    await _book(db, run)
+    assert await company.value(db, "SELECT count(*) FROM approvals WHERE status = 'pending'") == 1
+
+
+async def test_a_task_with_a_question_is_not_closed_but_booked(db: Database) -> None:
+    """The question goes with its task, also one that somebody else asked about its first attempt."""
+    await company.hire(db, company.spec("ceo"), company.spec("ann"))
+    task_id = await company.give(db, "ann")
+    (run,) = await company.claim(db)
+    async with db.transaction() as session:
+        await approvals.ask(session, kind=ApprovalKind.QUESTION, subject="x", question="?", task_id=task_id, asked_by="bob")
+    assert await _close(db, run) == set()
+    await _book(db, run)
+    assert await company.value(db, "SELECT status FROM approvals") == ApprovalState.CANCELLED
+
+
+@pytest.mark.parametrize("before", ["failed", "lost"])
+async def test_what_went_wrong_before_is_forgotten_with_a_success(db: Database, before: str) -> None:
+    """A second attempt is booked by itself, and the next failure is the first again."""
+    await company.hire(db, company.spec("ceo"), company.spec("ann"))
+    task_id = await company.give(db, "ann")
+    (run,) = await company.claim(db)
+    if before == "lost":
+        await company.lose(db, run)
+    else:
+        await company.finish(db, run, status=RunState.FAILED, error="503", retryable=True)
+    await company.hasten(db)
+    (run,) = await company.claim(db)
+    assert await _close(db, run) == set()
+    await _book(db, run)
+    task = await company.task(db, task_id)
+    assert (task.status, task.failures, task.lost, task.stale_runs) == (TaskState.DONE, 0, 0, 0)

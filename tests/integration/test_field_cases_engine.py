@@ -313,7 +313,7 @@ async def test_the_twentieth_beat_is_told_no_more_than_the_first(team: Database)
             await roster.wake(session, "ann", by="board")
         (run,) = await company.claim(team)
         async with team.transaction() as session:
-            known = (await brief.collect(session, [run], recall_limit=10))[run.run_id]
+            known = (await brief.collect(session, [run]))[run.run_id]
         sizes.append((known.task, known.goal, list(known.comments), list(known.inputs), list(known.memories)))
         await company.finish(team, run, "nothing happened, at some length")
     assert all(size == (None, None, [], [], []) for size in sizes)

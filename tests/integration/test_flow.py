@@ -9,8 +9,8 @@ import pytest
 from opencognit.contracts import Answer, AskBoard, CreateTask
 from opencognit.db import Database
 from opencognit.errors import InvalidInput, Refused
-from opencognit.states import GoalState, RunState, TaskKind, TaskState
-from opencognit.work import approvals, goals, steering
+from opencognit.states import GoalState, RunState, TaskKind, TaskState, WakeupSource
+from opencognit.work import approvals, goals, steering, wakeups
 from tests.integration import company
 
 
@@ -228,3 +228,16 @@ async def test_a_plan_without_tasks_blocks_the_goal(team: Database) -> None:
     state, reason = await _goal(team, goal_id)
     assert state is GoalState.BLOCKED
     assert "no task" in reason
+
+
+@pytest.mark.parametrize("end", [RunState.SUCCEEDED, RunState.FAILED])
+async def test_what_was_queued_for_a_task_goes_with_its_end(team: Database, end: RunState) -> None:
+    """A timer's wake during the run is answered by it: skipped at once, saying why, not left for the heartbeat."""
+    task_id = await company.give(team, "bob")
+    (run,) = await company.claim(team)
+    async with team.transaction() as session:
+        await wakeups.request(session, "bob", WakeupSource.TIMER, task_id=task_id)
+    await company.finish(team, run, status=end, error="no")
+    (row,) = await company.rows(team, "SELECT status, outcome FROM wakeups WHERE source = 'timer'")
+    assert row.status == "skipped"
+    assert "the task is" in row.outcome

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,9 @@ from opencognit.adapters.ceo import CeoAdapter
 from opencognit.config import Home
 from opencognit.contracts import Briefing, RunContext
 from opencognit.db import Database
+from opencognit.engine import brief
 from opencognit.engine.node import Node
-from opencognit.errors import AdapterFailed, AdapterUnavailable
+from opencognit.errors import AdapterFailed, AdapterUnavailable, Unreachable
 from opencognit.states import GoalState, RunState, TaskState
 from opencognit.testing import Script, ScriptedAdapter, until
 from opencognit.work import goals, roster, runs, steering
@@ -285,4 +288,129 @@ async def test_a_long_runs_lock_is_renewed_up_to_its_own_timeout(db: Database, m
 
         await until(renewed)
         assert not ended.is_set()
+    assert await company.value(db, "SELECT count(*) FROM runs") == 1
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError])
+async def test_a_briefing_that_breaks_costs_no_place(
+    db: Database, make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Whatever goes wrong when a batch is briefed together, its run goes on alone and its place comes free."""
+    home = make_home(agents=AGENTS, config="[runs]\nlease_s = 2\ndrain_s = 0.2\ncapacity = 1\n")
+    plain, calls = brief.collect, []
+
+    async def collect(*args: Any, **fields: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise error("boom")
+        return await plain(*args, **fields)
+
+    monkeypatch.setattr(brief, "collect", collect)
+    async with running(db, home, ScriptedAdapter()):
+        tasks = [await company.give(db, "ann"), await company.give(db, "bob")]
+
+        async def done() -> bool:
+            return {(await company.task(db, one)).status for one in tasks} == {TaskState.DONE}
+
+        await until(done)
+
+
+async def _leaks(_: Briefing, __: RunContext) -> str:
+    inner = asyncio.create_task(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+    return "never"
+
+
+async def _leaves(_: Briefing, __: RunContext) -> str:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("script", [_leaks, _leaves])
+async def test_an_adapter_that_cancels_or_exits_fails_its_run_and_not_the_node(db: Database, home: Home, script: Script) -> None:
+    """A cancelled call inside it is not the node's cancel, and its exit not the node's: the run failed, the node works on."""
+    async with running(db, home, ScriptedAdapter({"ann": script})):
+        await company.give(db, "ann")
+        other = await company.give(db, "bob")
+
+        async def ended() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE ended_at IS NOT NULL") == 2)
+
+        await until(ended)
+        assert (await company.task(db, other)).status == TaskState.DONE
+    assert await company.value(db, "SELECT status FROM runs WHERE agent = 'ann'") == RunState.FAILED
+
+
+async def test_the_providers_wish_for_a_pause_reaches_the_wakeup(db: Database, home: Home) -> None:
+    """Two hours, said by the adapter's error, and not the five minutes of the first retry."""
+    async with running(db, home, ScriptedAdapter({"ann": AdapterUnavailable("429", retry_after_s=7200)})):
+        await company.give(db, "ann")
+
+        async def waits() -> bool:
+            query = "SELECT count(*) FROM wakeups WHERE status = 'queued' AND not_before > now() + interval '110 min'"
+            return bool(await company.value(db, query))
+
+        await until(waits)
+
+
+STUBBORN = """adapter = "bash"
+[adapter_config]
+command = '''
+trap "" TERM
+[ -e trace ] && { echo "$OPENCOGNIT_RUN_ID" >> trace; exit 0; }
+i=0
+while [ $i -lt 35 ]; do echo "$OPENCOGNIT_RUN_ID" >> trace; sleep 0.1; i=$((i+1)); done
+'''
+"""
+
+
+async def test_a_run_that_is_being_stopped_keeps_its_lease_until_it_is_over(db: Database, make_home: MakeHome) -> None:
+    """Released, and its process does not listen: no other node starts the task beside it."""
+    home = make_home(agents={"ceo": 'adapter = "ceo"', "ann": STUBBORN}, config="[runs]\nlease_s = 1\ndrain_s = 0.2\n")
+    await daemon.sync_agents(daemon.Opened(home, db, None))
+    other, stop = Database(db.url), asyncio.Event()
+    nodes = [asyncio.create_task(Node(one, home).run(stop)) for one in (db, other)]
+    try:
+        task_id = await company.give(db, "ann")
+        trace = home.workspaces / f"task-{task_id}" / "trace"
+
+        async def on() -> bool:
+            return trace.exists()
+
+        async def done() -> bool:
+            return (await company.task(db, task_id)).status == TaskState.DONE
+
+        await until(on)
+        async with db.transaction() as session:
+            await steering.release(session, task_id, by="board")
+        await until(done, timeout_s=40)
+    finally:
+        stop.set()
+        await asyncio.gather(*nodes)
+        await other.close()
+    order = [run_id for run_id, _ in itertools.groupby(trace.read_text().split())]
+    assert len(order) == len(set(order)) == 2
+    assert await company.value(db, "SELECT count(*) FROM runs WHERE status = 'lost'") == 0
+
+
+async def test_a_brain_that_is_away_for_a_moment_costs_no_attempt(
+    db: Database, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server restarts between the claim and the briefing: the run waits for it and does not fail for five minutes."""
+    plain, calls = brief.remembering, []
+
+    async def remembering(*args: Any, **fields: Any) -> Any:
+        calls.append(args)
+        if len(calls) < 3:
+            raise Unreachable("the server is starting up")
+        return await plain(*args, **fields)
+
+    monkeypatch.setattr(brief, "remembering", remembering)
+    async with running(db, home, ScriptedAdapter()):
+        task_id = await company.give(db, "ann")
+
+        async def done() -> bool:
+            return (await company.task(db, task_id)).status == TaskState.DONE
+
+        await until(done)
     assert await company.value(db, "SELECT count(*) FROM runs") == 1

@@ -14,7 +14,9 @@ from sqlalchemy import text
 from opencognit.config import Routine
 from opencognit.db import Database
 from opencognit.errors import NotFound, Refused
-from opencognit.work import routines
+from opencognit.states import ApprovalState, RunState
+from opencognit.work import approvals, flow, routines, steering
+from opencognit.work import company as board
 from tests.integration import company, testclock
 
 HOUR = 3600
@@ -88,6 +90,8 @@ async def test_missed_slots_are_made_up_for_as_the_file_says(clock: Database, ca
         outcomes = [firing.outcome for firing in await routines.firings(session, "look")]
     assert sorted(outcomes) == [routines.FIRED] * tasks + [routines.MISSED] * (3 - tasks)
     assert await company.value(clock, "SELECT count(*) FROM events WHERE type = 'routine.skipped'") == (tasks < 3)
+    for _ in range(tasks):
+        await _work(clock)
     await testclock.advance(clock, HOUR - 600)
     assert await _tick(clock) == 1
 
@@ -177,3 +181,130 @@ async def test_run_now_makes_one_task_and_refuses_a_second(clock: Database) -> N
     with pytest.raises(NotFound, match="look"):
         async with clock.transaction() as session:
             await routines.run(session, "lok", by="board")
+
+
+# --- what would pile up --------------------------------------------------------------------------------------------------
+
+
+async def _fail(db: Database) -> None:
+    for run in await company.claim(db):
+        await company.finish(db, run, status=RunState.FAILED, error="bad key")
+
+
+async def _slots(db: Database, count: int, *, fail: bool = True) -> int:
+    """Let so many slots come, each looked at in time; return how many tasks were made."""
+    made = 0
+    for _ in range(count):
+        await testclock.advance(db, HOUR)
+        made += await _tick(db)
+        if fail:
+            await _fail(db)
+    return made
+
+
+async def _outcomes(db: Database) -> list[str]:
+    async with db.transaction() as session:
+        return [firing.outcome for firing in reversed(await routines.firings(session, "look", limit=100))]
+
+
+async def test_a_routine_whose_tasks_are_blocked_stands_still_and_asks_once(clock: Database) -> None:
+    """Three blocked in a row are enough: what follows is skipped, told in one event, and the board is asked one question."""
+    await _sync(clock, hourly())
+    assert await _slots(clock, 12) == routines.STUCK_LIMIT
+    assert await _outcomes(clock) == [routines.FIRED] * routines.STUCK_LIMIT + [routines.STUCK] * (12 - routines.STUCK_LIMIT)
+    assert await company.value(clock, "SELECT count(*) FROM events WHERE type = 'routine.skipped'") == 1
+    assert await company.value(clock, "SELECT count(*) FROM approvals") == 1
+
+
+async def test_a_routine_that_the_board_leaves_alone_is_not_asked_about_again(clock: Database) -> None:
+    """The board said no: it stands still in silence."""
+    await _sync(clock, hourly())
+    await _slots(clock, 4)
+    async with clock.transaction() as session:
+        (question,) = await approvals.listed(session)
+        await approvals.reject(session, question.id, by="board")
+    assert await _slots(clock, 3) == 0
+    assert await company.value(clock, "SELECT count(*) FROM approvals") == 1
+
+
+@pytest.mark.parametrize("word", ["retry", "cancel", "option", "run", "file"])
+async def test_the_boards_word_lets_a_routine_go_on(clock: Database, word: str) -> None:
+    """A task of it that is retried with success or cancelled, its question answered, one run by hand, or another file."""
+    await _sync(clock, hourly())
+    await _slots(clock, 4)
+    newest = await company.value(clock, "SELECT max(id) FROM tasks")
+    async with clock.transaction() as session:
+        match word:
+            case "retry":
+                await steering.retry(session, newest - 1, by="board")
+            case "cancel":
+                await steering.cancel(session, newest, by="board")
+            case "option":
+                (question,) = await approvals.listed(session)
+                await approvals.approve(session, question.id, option="cancel", by="board")
+            case "run":
+                await routines.run(session, "look", by="board")
+    if word == "file":
+        await _sync(clock, hourly(description="with the new key"))
+    await _work(clock)
+    assert await _slots(clock, 1, fail=False) == 1
+    assert await company.value(clock, "SELECT count(*) FROM approvals WHERE status = :s", s=ApprovalState.PENDING) == 0
+
+
+async def test_a_routine_that_waits_does_not_pile_up_in_a_paused_company(clock: Database) -> None:
+    """`overlap = "queue"` keeps one waiting, not one for each slot, and says so in the firing."""
+    await _sync(clock, hourly(overlap="queue"))
+    async with clock.transaction() as session:
+        await board.pause(session, by="board")
+    assert await _slots(clock, 6, fail=False) == 1
+    assert await _outcomes(clock) == [routines.FIRED] + [routines.QUEUED] * 5
+
+
+async def test_a_routine_queues_one_behind_the_one_that_is_on(clock: Database) -> None:
+    """And the next when that one has begun."""
+    await _sync(clock, hourly(overlap="queue"))
+    assert await _slots(clock, 1, fail=False) == 1
+    (run,) = await company.claim(clock, lease_s=9 * HOUR, ttl_s=9 * HOUR)
+    assert await _slots(clock, 3, fail=False) == 1
+    await company.finish(clock, run)
+    assert len(await company.claim(clock)) == 1
+    assert await _slots(clock, 3, fail=False) == 1
+
+
+async def test_a_routine_that_breaks_does_not_stop_the_others(clock: Database) -> None:
+    """What cannot be read is left for the next tick, whole; the one after it fires."""
+    await _sync(clock, hourly(name="a"), hourly(name="b"))
+    async with clock.transaction() as session:
+        await session.execute(text("""UPDATE routines SET spec = spec || '{"timezone": "Mars/Base"}' WHERE name = 'a'"""))
+    await testclock.advance(clock, HOUR)
+    assert await _tick(clock) == 1
+    assert [row.routine for row in await company.rows(clock, "SELECT routine FROM routine_firings")] == ["b"]
+    async with clock.transaction() as session:
+        await session.execute(text("""UPDATE routines SET spec = spec || '{"timezone": "UTC"}' WHERE name = 'a'"""))
+    assert await _tick(clock) == 1
+
+
+async def test_a_firing_that_breaks_half_way_leaves_nothing(clock: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot is not used up by a task that could not be made."""
+    await _sync(clock, hourly())
+    await testclock.advance(clock, HOUR)
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flow, "settle_in", broken)
+        assert await _tick(clock) == 0
+    assert await company.value(clock, "SELECT count(*) FROM routine_firings") == 0
+    assert await _tick(clock) == 1
+
+
+async def test_a_tick_does_not_wait_for_a_routine_that_another_node_fires(clock: Database) -> None:
+    """It is that node's; the others are fired meanwhile."""
+    await _sync(clock, hourly(name="a"), hourly(name="b"))
+    await testclock.advance(clock, HOUR)
+    async with clock.transaction() as session:
+        await session.execute(text("SELECT 1 FROM routines WHERE name = 'a' FOR UPDATE"))
+        async with asyncio.timeout(8):
+            assert await _tick(clock) == 1
+    assert await _tick(clock) == 1

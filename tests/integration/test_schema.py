@@ -20,10 +20,12 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, insert, text
 from sqlalchemy.pool import NullPool
 
-from opencognit.contracts import Answer, AskBoard, CreateTask, EntityRef, Remember, Usage
+from opencognit import brain
+from opencognit.brain.embed.hashing import HashEmbedder
+from opencognit.contracts import BOARD, Answer, AskBoard, CreateTask, EntityRef, MemoryDraft, Remember, Usage
 from opencognit.db import Database, check_server, downgrade, libpq_url, upgrade
 from opencognit.errors import OpenCognitError, Unreachable
-from opencognit.models import Base, MemoryEmbedding, Routine, RoutineFiring, Token
+from opencognit.models import Base, MemoryUse, Routine, RoutineFiring, Token
 from opencognit.states import (
     STORED_AGENT_STATES,
     ApprovalKind,
@@ -45,7 +47,7 @@ from opencognit.states import (
     WakeupState,
 )
 from opencognit.work import goals, locks, runs
-from tests.integration import company
+from tests.integration import company, testclock
 
 schema = importlib.import_module("opencognit.db.upgrade")  # the package exports a function of that name
 ROOT = Path(__file__).parents[2]
@@ -137,6 +139,8 @@ ENUMS: dict[str, type[StrEnum] | frozenset[Any]] = {
     "wakeups.source": WakeupSource,
     "wakeups.status": WakeupState,
 }
+COPIES = {"memory_counts.scope", "memory_embeddings.scope"}
+"""Columns that are only ever filled from `memories.scope`, which is checked."""
 FREE = {"entities.kind", "events.type", "events.subject_kind", "agents.status_reason", "costs.price_source"}
 """Columns named like a state that hold any text."""
 
@@ -152,7 +156,9 @@ def test_every_state_in_the_database_is_one_of_its_enum(database_url: str) -> No
     assert listed == {column: {str(value) for value in values} for column, values in ENUMS.items()}
     columns = {f"{table.name}.{column.name}" for table in Base.metadata.tables.values() for column in table.columns}
     words = re.compile(r"status|kind|type$|scope|trust|lifecycle|role$|relation|mode$|priority|[._]source$")
-    assert {name for name in columns if words.search(name.split(".")[1]) or name.endswith(".source")} == ENUMS.keys() | FREE
+    assert {
+        name for name in columns if words.search(name.split(".")[1]) or name.endswith(".source")
+    } == ENUMS.keys() | FREE | COPIES
 
 
 # --- constraints are the arbiter --------------------------------------------------------------------------------
@@ -242,6 +248,9 @@ OTHER_CHECKS = {
     "ck_memories_owner": MEMORY.format(scope="team", confidence=1, language="german"),
     "ck_memories_confidence": MEMORY.format(scope="org", confidence=1.1, language="german"),
     "ck_memories_language": MEMORY.format(scope="org", confidence=1, language="latin"),
+    "ck_memories_retired": MEMORY.format(scope="org", confidence=1, language="german")
+    .replace("(type,", "(lifecycle, type,")
+    .replace("('fact'", "('superseded', 'fact'"),
 }
 
 
@@ -275,10 +284,15 @@ async def _fill(url: str) -> None:
     answer = Answer(text="done", memories=(first, second), actions=(AskBoard(question="remove /v1?"),))
     await company.finish(db, run, answer, usage=(Usage(1, "m", None),))
     async with db.transaction() as session:
-        await session.execute(insert(MemoryEmbedding).values(memory_id=1, model="m", embedding=[0.6, 0.8]))
+        draft = MemoryDraft(content="the api is rate-limited")
+        await brain.write(session, draft, viewer=BOARD, trust=Trust.VERIFIED, idempotency_key="k")
         await session.execute(insert(Routine).values(name="daily", spec={}, digest=""))
         await session.execute(insert(RoutineFiring).values(routine="daily", slot=text("localtimestamp"), outcome="fired"))
         await session.execute(insert(Token).values(name="run", kind=TokenKind.RUN, hash=b"h", run_id=run.run_id))
+    await brain.Indexer(db, HashEmbedder()).catch_up()
+    async with db.transaction() as session:
+        await brain.write(session, MemoryDraft(content="not indexed yet"), viewer=BOARD, trust=Trust.VERIFIED)
+        await session.execute(insert(MemoryUse).values(memory_id=1, uses=1))
     for table in Base.metadata.sorted_tables:
         assert await company.value(db, f"SELECT count(*) FROM {table.name}"), f"{table.name} is empty"
     await db.close()
@@ -296,6 +310,90 @@ async def test_a_filled_database_can_go_down_and_up_again(empty_url: str) -> Non
     assert _asked(empty_url, "SELECT paused FROM company") == [(False,)]
 
 
+WRITTEN_BEFORE = {
+    # what a version without the index for words had: content, scope, owner, lifecycle
+    "Die Datenbank lauscht auf Port 5433": ("org", "", "active"),
+    "the proxy listens on port 8080": ("team", "red", "active"),
+    "the proxy listens on port 80": ("org", "", "superseded"),
+    "port numbers are on the wall": ("agent_private", "ann", "archived"),
+    "the printer has no port": ("agent_private", "ann", "stale"),
+}
+OLD_ROW = """
+INSERT INTO memories (type, room, scope, owner, trust, lifecycle, confidence, content, content_hash, language, search_text,
+                      updated_at)
+SELECT 'fact', 'net', %(scope)s, %(owner)s, 'observed', %(lifecycle)s, 0.7, content, sha256(convert_to(content, 'UTF8')),
+       'english', lower(content), '2026-01-02 03:04:05Z'
+  FROM (SELECT %(content)s::text AS content) AS given
+"""
+
+
+async def test_memories_of_the_first_schema_are_kept_and_found_by_the_next(empty_url: str) -> None:
+    """Every row and column of 0001 is there afterwards, and what is in force is found once the backlog's loop has read it."""
+    upgrade(empty_url, "0001")
+    with psycopg.connect(libpq_url(empty_url), autocommit=True) as connection:
+        for content, (scope, owner, lifecycle) in WRITTEN_BEFORE.items():
+            connection.execute(OLD_ROW, {"scope": scope, "owner": owner, "lifecycle": lifecycle, "content": content})
+        connection.execute(
+            "INSERT INTO memory_embeddings (memory_id, model, embedding) SELECT id, 'm', '[0.6,0.8]' FROM memories"
+        )
+        connection.execute(
+            "INSERT INTO memory_edges (source_id, relation, target_id, created_by) VALUES (2, 'supersedes', 3, 'b')"
+        )
+        connection.execute("INSERT INTO entities (kind, key) VALUES ('service', 'proxy')")
+        connection.execute("INSERT INTO memory_entities (memory_id, entity_id, role) VALUES (2, 1, 'subject')")
+    tables = ("memories", "memory_embeddings", "memory_edges", "entities", "memory_entities")
+    columns = {table: _columns(empty_url, table) for table in tables}
+    before = {table: _asked(empty_url, f"SELECT {columns[table]} FROM {table} ORDER BY 1, 2") for table in tables}
+
+    assert upgrade(empty_url)
+
+    after = {table: _asked(empty_url, f"SELECT {columns[table]} FROM {table} ORDER BY 1, 2") for table in tables}
+    assert after == before
+    assert [len(after[table]) for table in tables] == [5, 5, 1, 1, 1]
+    retired = _asked(empty_url, "SELECT lifecycle, retired_at = updated_at FROM memories ORDER BY id")
+    assert retired == [("active", None), ("active", None), ("superseded", True), ("archived", True), ("stale", None)]
+    whose = _asked(empty_url, "SELECT count(*) FROM memory_embeddings e JOIN memories m ON m.id = e.memory_id"
+                              " WHERE (e.scope, e.owner) = (m.scope, m.owner)")  # fmt: skip
+    assert whose == [(5,)]
+
+    db = Database(empty_url)
+    indexer = brain.Indexer(db, HashEmbedder())
+    await indexer.adopt()
+    assert await indexer.catch_up() == len(WRITTEN_BEFORE)
+    (german, english) = ("Auf welchem Port lauschen die Datenbanken?", "Which port does the proxy listen on?")
+    async with db.transaction() as session:
+        for question, content in ((german, "Die Datenbank lauscht auf Port 5433"), (english, "the proxy listens on port 8080")):
+            hits = await brain.recall(session, question, viewer=BOARD)
+            assert hits[0].memory.content == content
+            assert hits[0].why["text_rank"] == 1
+            assert {hit.memory.lifecycle for hit in hits} <= {"active", "stale"}
+    await db.close()
+    assert _asked(empty_url, "SELECT sum(memories) FROM memory_counts") == [(5,)]
+    assert _asked(empty_url, "SELECT language FROM memories WHERE id = 1") == [("german",)]
+    assert _asked(empty_url, "SELECT count(*) FROM memory_embeddings WHERE model = 'hash-v1'") == [(5,)]
+
+
+def _columns(url: str, table: str) -> str:
+    """Return the columns that a table has, but for what is made of the text for searching."""
+    query = """SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
+                WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT LIKE 'search%%'"""
+    return str(_asked(url, query, table)[0][0])
+
+
+async def test_the_schema_works_where_it_was_made(empty_url: str) -> None:
+    """Not in `public` but under a path of its own, as a test's clock has it: what the functions read is found there."""
+    testclock.install(empty_url)
+    db = Database(empty_url, search_path=testclock.PATH)
+    async with db.transaction() as session:
+        await brain.write(session, MemoryDraft(content="the kettle is slow"), viewer=BOARD, trust=Trust.VERIFIED)
+    indexer = brain.Indexer(db, HashEmbedder())
+    await indexer.adopt()
+    assert await indexer.catch_up() == 1
+    hits = await brain.Brain(db, HashEmbedder()).recall("kettle", viewer=BOARD)
+    assert [(hit.memory.content, "similarity" in hit.why) for hit in hits] == [("the kettle is slow", True)]
+    await db.close()
+
+
 def test_a_current_database_is_left_alone(database_url: str) -> None:
     assert not upgrade(database_url)
 
@@ -309,7 +407,7 @@ def test_three_upgrades_at_once_are_one(empty_url: str) -> None:
             assert not any(one.done() for one in started)
         gate.execute("SELECT pg_advisory_unlock_all()")
         assert sorted(one.result() for one in started) == [False, False, True]
-    assert _asked(empty_url, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert _asked(empty_url, "SELECT version_num FROM alembic_version") == [(schema.head(),)]
     assert _asked(empty_url, "SELECT count(*) FROM company") == [(1,)]
 
 
@@ -322,15 +420,17 @@ def _waiting_for_locks(connection: psycopg.Connection[Any]) -> int:
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of this program with one migration more, which changes two tables."""
+    now = schema.head()
     shutil.copytree(ROOT / "migrations", tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0002_next.py").write_text(NEXT)
+    following = NEXT.format(revision=f"{int(now) + 1:04}", down_revision=now)
+    (tmp_path / "migrations" / "versions" / f"{int(now) + 1:04}_next.py").write_text(following)
     monkeypatch.setattr(schema, "_scripts", lambda: tmp_path / "migrations")
 
 
 NEXT = """
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+revision, down_revision, branch_labels, depends_on = "{revision}", "{down_revision}", None, None
 
 
 def upgrade() -> None:
@@ -348,13 +448,14 @@ def downgrade() -> None:
 async def test_an_upgrade_gives_way_to_a_session_that_works(database_url: str, db: Database) -> None:
     """An old daemon reads for long: the upgrade gives up, says so, changes nothing, and succeeds later (F13-06)."""
     await company.hire(db, company.spec("ceo"))
+    (before,) = await company.rows(db, "SELECT version_num FROM alembic_version")
     async with db.transaction() as reader:
         await reader.execute(text("SELECT count(*) FROM goals"))
         with pytest.raises(OpenCognitError, match="schema was not changed: another session holds a table"):
             await asyncio.to_thread(upgrade, database_url, lock_timeout_s=0.2)
         async with db.transaction() as session:
             await goals.post(session, "the old schema still works")
-    assert await company.value(db, "SELECT version_num FROM alembic_version") == "0001"
+    assert await company.rows(db, "SELECT version_num FROM alembic_version") == [before]
     moods = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'mood'"
     assert await company.value(db, moods) == 0
     assert await asyncio.to_thread(upgrade, database_url)

@@ -23,7 +23,7 @@ from opencognit.engine import booking, heartbeat
 from opencognit.engine.booking import LOST_LIMIT, Outcome
 from opencognit.errors import Refused
 from opencognit.states import ApprovalState, CancelMode, GoalState, RunState, TaskState
-from opencognit.work import approvals, flow, goals, intake, locks, reports, runs, steering, tasks
+from opencognit.work import approvals, flow, goals, intake, locks, reports, roster, runs, steering, tasks
 from opencognit.work.claims import Claimed
 from tests.integration import company
 
@@ -362,3 +362,153 @@ async def test_work_of_an_agent_that_left_blocks_its_goal_and_says_so(team: Data
         async with team.transaction() as session:
             await flow.reconsider(session, ["ann"])
         assert await _state(team, goal_id) is state
+
+
+async def test_a_retrys_wait_holds_against_what_a_colleague_said_during_the_run(team: Database) -> None:
+    """bob's comment waits for the run's end already; the run fails for two hours: it waits those with it."""
+    task_id = await company.give(team, "ann")
+    run = await _only(team)
+    async with team.transaction() as session:
+        await steering.comment(session, task_id, "ping", by="bob", depth=1)
+    await company.finish(team, run, status=RunState.FAILED, error="429", retryable=True, retry_after_s=7200.0)
+    assert await company.claim(team) == []
+
+
+async def test_the_boards_word_during_a_run_is_not_put_off_by_its_failure(team: Database) -> None:
+    """Who wrote while the run was on is heard now, though the provider is to be left alone for two hours."""
+    task_id = await company.give(team, "ann")
+    run = await _only(team)
+    async with team.transaction() as session:
+        await steering.comment(session, task_id, "use the other key", by="board")
+    await company.finish(team, run, status=RunState.FAILED, error="429", retryable=True, retry_after_s=7200.0)
+    assert (await _only(team)).task_id == task_id
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_cancelled_goal_answers_nothing_that_was_said_before(team: Database, done: bool) -> None:
+    """A comment that waits, on an open task or a finished one, starts no run any more."""
+    goal_id = await _goal(team, CreateTask(title="a", assignee="ann"), CreateTask(title="b", assignee="ann"))
+    task_id = await company.value(team, "SELECT id FROM tasks WHERE title = 'a'")
+    if done:
+        await company.finish(team, await _only(team))
+    async with team.transaction() as session:
+        await steering.comment(session, task_id, "hm", by="board")
+    async with team.transaction() as session:
+        await goals.cancel(session, goal_id, by="board")
+    assert await company.claim(team) == []
+
+
+async def test_a_cancelled_task_answers_nothing_that_was_said_before(team: Database) -> None:
+    """The board's own comment too: the cancel came after it."""
+    task_id = await company.give(team, "ann")
+    async with team.transaction() as session:
+        await steering.comment(session, task_id, "hm", by="board")
+    async with team.transaction() as session:
+        await steering.cancel(session, task_id, by="board")
+    assert await company.claim(team) == []
+
+
+async def test_a_cancelled_goal_stops_the_run_that_answers_a_comment(team: Database) -> None:
+    """Also on a task that is done."""
+    goal_id = await _goal(team, CreateTask(title="a", assignee="ann"), CreateTask(title="b", assignee="bob"))
+    task_id = await company.value(team, "SELECT id FROM tasks WHERE title = 'a'")
+    for run in await company.claim(team):
+        if run.task_id == task_id:
+            await company.finish(team, run)
+    async with team.transaction() as session:
+        await steering.comment(session, task_id, "hm", by="board")
+    run = await _only(team)
+    async with team.transaction() as session:
+        await goals.cancel(session, goal_id, by="board")
+    assert await company.value(team, "SELECT cancel_mode FROM runs WHERE id = :id", id=run.run_id) == CancelMode.TASK
+
+
+async def _raised(db: Database) -> int:
+    """A task of ann's that was escalated to bob; return its id."""
+    await company.hire(db, company.spec("ceo"), company.spec("ann", reports_to="bob"), company.spec("bob"))
+    return await _gives_up(db, "ann")
+
+
+ABOUT = "SELECT status FROM tasks WHERE about_id = :id"
+
+
+@pytest.mark.parametrize("end", ["cancelled", "done"])
+async def test_an_escalation_ends_with_what_it_is_about(team: Database, end: str) -> None:
+    """The board was quicker than the manager: no run is spent on a task that is over."""
+    task_id = await _raised(team)
+    async with team.transaction() as session:
+        await roster.pause(session, "bob", by="board")
+        await (steering.cancel if end == "cancelled" else steering.retry)(session, task_id, by="board")
+    if end == "done":
+        await company.finish(team, await _only(team))
+    assert (await company.task(team, task_id)).status == end
+    assert await company.value(team, ABOUT, id=task_id) == TaskState.CANCELLED
+    async with team.transaction() as session:
+        await roster.resume(session, "bob", by="board")
+    assert await company.claim(team) == []
+
+
+async def test_a_manager_at_work_on_a_task_that_ends_is_stopped(team: Database) -> None:
+    """The escalation's run is asked to stop, and its task ends with it."""
+    task_id = await _raised(team)
+    run = await _only(team)
+    async with team.transaction() as session:
+        await steering.cancel(session, task_id, by="board")
+    assert await company.value(team, "SELECT cancel_mode FROM runs WHERE id = :id", id=run.run_id) == CancelMode.TASK
+    await company.finish(team, run, status=RunState.CANCELLED, cancel=CancelMode.TASK)
+    assert await company.value(team, ABOUT, id=task_id) == TaskState.CANCELLED
+
+
+async def test_a_task_and_its_escalation_that_end_at_once_do_not_wait_crosswise(team: Database) -> None:
+    """While the manager's end is being booked, the task's end passes the escalation by."""
+    task_id = await _raised(team)
+    run = await _only(team)
+    async with team.transaction() as booking_session:
+        await tasks.locked(booking_session, run.task_id or 0)
+        async with asyncio.timeout(10), team.transaction() as session:
+            await steering.cancel(session, task_id, by="board")
+        await tasks.locked(booking_session, task_id)
+    await company.finish(team, run)
+    assert await company.value(team, ABOUT, id=task_id) == TaskState.DONE
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "holds"),
+    [
+        (CancelMode.TASK, CancelMode.RUN, CancelMode.TASK),
+        (CancelMode.TASK, CancelMode.RELEASE, CancelMode.TASK),
+        (CancelMode.RUN, CancelMode.RELEASE, CancelMode.RUN),
+        (CancelMode.RUN, CancelMode.TASK, CancelMode.TASK),
+        (CancelMode.RELEASE, CancelMode.TASK, CancelMode.TASK),
+    ],
+)
+async def test_the_stronger_of_two_wishes_holds(team: Database, first: CancelMode, second: CancelMode, holds: CancelMode) -> None:
+    """Whichever came first: what is called off does not start again."""
+    await company.give(team, "ann")
+    run = await _only(team)
+    for mode in (first, second):
+        async with team.transaction() as session:
+            await locks.cancel(session, run.run_id, mode, "board")
+    assert await company.value(team, "SELECT cancel_mode FROM runs") == holds
+
+
+async def test_releasing_a_task_whose_run_is_on_leaves_the_lock_to_its_node(team: Database) -> None:
+    """Nobody else may start it before the node has stopped it."""
+    task_id = await company.give(team, "ann")
+    run = await _only(team)
+    async with team.transaction() as session:
+        await steering.release(session, task_id, by="board")
+    task = await company.task(team, task_id)
+    assert (task.status, task.execution_run_id) == (TaskState.IN_PROGRESS, run.run_id)
+    assert await company.claim(team) == []
+    assert await company.value(team, "SELECT cancel_mode FROM runs") == CancelMode.RELEASE
+
+
+async def test_a_question_is_withdrawn_when_its_task_is_done(team: Database) -> None:
+    """The board wrote instead of answering, the agent did it: nothing is left to decide."""
+    await company.give(team, "ann")
+    await company.finish(team, await _only(team), Answer(text="x", actions=(AskBoard(question="one or two?"),)))
+    async with team.transaction() as session:
+        await steering.comment(session, 1, "just do it", by="board")
+    await company.finish(team, await _only(team))
+    assert await company.value(team, "SELECT status FROM approvals") == ApprovalState.CANCELLED

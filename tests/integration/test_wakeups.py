@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from opencognit.db import Database
-from opencognit.states import Priority, TaskState, WakeupSource
-from opencognit.work import beats, roster, wakeups
+from opencognit.states import Priority, RunState, TaskState, WakeupSource
+from opencognit.work import beats, claims, flow, roster, steering, tasks, wakeups
 from tests.integration import company
 
 
@@ -180,3 +180,92 @@ async def test_wakeup_of_an_ended_task_is_skipped_not_run(team: Database) -> Non
     (row,) = await company.rows(team, "SELECT status, outcome FROM wakeups")
     assert row.status == "skipped"
     assert row.outcome
+
+
+async def test_a_lowered_limit_counts_the_runs_that_are_on(team: Database) -> None:
+    """bob's third place is taken when only two are left: one more may start, not two."""
+    for _ in range(5):
+        await company.give(team, "bob")
+    started = await company.claim(team)
+    last = await company.value(team, "SELECT id FROM runs WHERE slot = 3")
+    for run in started:
+        if run.run_id != last:
+            await company.finish(team, run)
+    await company.hire(team, company.spec("ceo"), company.spec("bob", max_concurrent_runs=2))
+    assert len(await company.claim(team)) == 1
+
+
+async def test_an_adapters_new_limit_counts_the_runs_that_are_on(team: Database) -> None:
+    """Two runs without a place of the adapter's, then a limit of three: one more may start."""
+    for _ in range(3):
+        await company.give(team, "bob")
+    await company.give(team, "ann")
+    assert len(await company.claim(team, capacity=2)) == 2
+    async with team.transaction() as session:
+        started = await claims.claim(session, "b", capacity=9, lease_s=30, ttl_s=1800, limits={"bash": 3})
+    assert len(started) == 1
+
+
+async def test_a_row_that_refers_to_a_task_does_not_hide_it_from_a_claim(team: Database) -> None:
+    """Somebody is about to comment: the task can be taken all the same."""
+    task_id = await company.give(team, "ann")
+    async with team.transaction() as session:
+        await session.execute(text("INSERT INTO comments (task_id, author, text) VALUES (:id, 'x', 'y')"), {"id": task_id})
+        assert len(await company.claim(team)) == 1
+
+
+async def test_what_waits_for_a_runs_end_does_not_stand_before_other_work(team: Database) -> None:
+    """With one place left, an urgent comment on a finished task on which a run is looking is passed over for other work."""
+    busy = await company.give(team, "bob", priority=Priority.CRITICAL)
+    (run,) = await company.claim(team)
+    await company.finish(team, run)
+    for words in ("what of this?", "and this?"):
+        async with team.transaction() as session:
+            await steering.comment(session, busy, words, by="board")
+        await company.claim(team)
+    other = await company.give(team, "bob", priority=Priority.LOW)
+    assert [run.task_id for run in await company.claim(team, capacity=1)] == [other]
+
+
+async def test_a_heartbeat_passes_over_a_task_that_becomes_ready_at_this_moment(team: Database) -> None:
+    """Its queued wakeup, which the last blocker's end joins, is not skipped for what the task was before."""
+    blocker = await company.give(team, "bob")
+    (run,) = await company.claim(team)
+    task_id = await company.give(team, "ann", after=(blocker,))
+    async with team.transaction() as session:
+        await wakeups.request(session, "ann", WakeupSource.TIMER, task_id=task_id)
+        await session.execute(text("UPDATE agents SET heartbeat_interval_s = 0"))
+        await session.execute(
+            text(
+                "UPDATE tasks SET status = 'done', execution_run_id = NULL, execution_agent_key = NULL,"
+                " execution_locked_at = NULL, lock_expires_at = NULL WHERE id = :id"
+            ),
+            {"id": blocker},
+        )
+        await session.execute(text("UPDATE runs SET status = 'succeeded', ended_at = now() WHERE id = :id"), {"id": run.run_id})
+    async with team.transaction() as session:
+        assert await flow.settle_in(session, await tasks.locked(session, task_id), WakeupSource.DEPENDENCY, by="board")
+        async with asyncio.timeout(10), team.transaction() as other:
+            await beats.beat(other)
+    assert [run.task_id for run in await company.claim(team)] == [task_id]
+
+
+async def test_a_claimer_learns_that_others_were_at_what_it_passed_over(team: Database) -> None:
+    """Nothing was got because another holds it: something is left; nothing can start: nothing is."""
+
+    async def left(limits: dict[str, int]) -> bool:
+        async with team.transaction() as session:
+            return await claims.is_something_left(session, limits=limits)
+
+    assert not await left({})
+    task_id = await company.give(team, "ann")
+    async with team.transaction() as session:
+        await tasks.locked(session, task_id)
+        assert await company.claim(team) == []
+        assert await left({})
+        assert not await left({"bash": 0})
+    (run,) = await company.claim(team)
+    await company.give(team, "ann")
+    assert not await left({}), "ann has a run on"
+    await company.finish(team, run, status=RunState.FAILED, error="no")
+    assert await left({})

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from opencognit.states import GoalState, RunState, TaskKind, TaskState, WakeupState
+from opencognit.engine.booking import LOST_LIMIT
+from opencognit.states import ApprovalState, GoalState, RunState, TaskKind, TaskState, WakeupState
+from tests.integration.company import RETRY
 from tests.property.engine_world import LIMITS, Look, Row
 
 ENDED = (TaskState.DONE, TaskState.CANCELLED)
@@ -135,6 +137,25 @@ def _is_left(now: Look, task: Row) -> bool:
     return bool(task["status"] == TaskState.TODO and not now.agents[task["assignee"]]["present"])
 
 
+def who_gives_up_is_heard(before: Look, now: Look) -> None:
+    """A task blocked after its last attempt has an open escalation, and when that has ended a question to the board."""
+    for task in now.tasks.values():
+        old = before.tasks.get(task["id"])
+        fresh = old is not None and old["status"] != TaskState.BLOCKED and task["status"] == TaskState.BLOCKED
+        if fresh and (task["failures"] > len(RETRY.delays_s) or task["lost"] >= LOST_LIMIT):
+            assert is_known(now, task), f"task {task['id']} was given up and nobody knows"
+        if task["about_id"] is not None and old is not None and old["status"] != task["status"] == TaskState.DONE:
+            about = now.tasks[task["about_id"]]
+            assert about["status"] != TaskState.BLOCKED or is_known(now, about), f"escalation {task['id']} ended and nobody knows"
+
+
+def is_known(now: Look, task: Row) -> bool:
+    """Return whether somebody is asked about a task."""
+    raised = any(one["about_id"] == task["id"] and one["status"] not in ENDED for one in now.tasks.values())
+    pending = (one for one in now.approvals.values() if one["status"] == ApprovalState.PENDING)
+    return raised or any(one["task_id"] == task["id"] for one in pending)
+
+
 INVARIANTS: tuple[Callable[[Look, Look], None], ...] = (
     one_run_holds_a_task,
     limits_hold,
@@ -144,6 +165,7 @@ INVARIANTS: tuple[Callable[[Look, Look], None], ...] = (
     nothing_waits_for_nothing,
     tokens_rise,
     goals_follow_their_tasks,
+    who_gives_up_is_heard,
 )
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.contracts import Usage
 from opencognit.engine import heartbeat
 from opencognit.errors import InvalidInput, Refused, StaleToken
-from opencognit.states import CancelMode, GoalState, Priority, RunState, TaskState, WakeupSource
+from opencognit.states import ApprovalState, CancelMode, GoalState, Priority, RunState, TaskState, WakeupSource
 from opencognit.work import approvals, claims, closing, goals, intake, locks, roster, runs, steering, wakeups
 from opencognit.work import company as board
 from opencognit.work.claims import Claimed
@@ -32,6 +33,10 @@ GOALS, TASKS = 2, 10
 STILL = "still running"
 ROUNDS = 60
 """So many claims empty any company that a machine can make."""
+ATTEMPTS = 5
+"""So many are enough for any task to be given up."""
+LAPSE = "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = :id"
+DUE = "UPDATE wakeups SET not_before = now() WHERE status = 'queued' AND task_id = :id"
 
 
 @dataclass(frozen=True)
@@ -228,6 +233,7 @@ class Engine(RuleBasedStateMachine):
         assert self.world.run(heartbeat.reap(self.world.db)) == len(lapsed)
         now = self.world.look()
         assert all(now.runs[run_id]["status"] == RunState.LOST for run_id in lapsed)
+        assert all(now.runs[run_id]["token"] != self.seen.runs[run_id]["token"] for run_id in lapsed), "its old token still fits"
         for run_id in lapsed:
             self._obeyed(now, run_id)
         assert self.world.lapsed() == set()
@@ -282,10 +288,19 @@ class Engine(RuleBasedStateMachine):
         chosen = [live[index] for index in picked]
         given = [closing.Plain(run_id, token + off, "done", 0, None, ()) for run_id, token in (one.pair for one in chosen)]
         closed = self.do(lambda session: closing.close(session, given))
-        plain = {run.claimed.run_id for run in chosen if self.seen.runs[run.claimed.run_id]["resumes_status"] is None}
+        plain = {run.claimed.run_id for run in chosen if self._is_plain(self.seen.runs[run.claimed.run_id])}
         assert closed == (set() if off else plain)
         if not closed:
             self.unchanged()
+
+    def _is_plain(self, run: Row) -> bool:
+        """Whether nothing follows from the run's end but what follows from every end."""
+        if run["task_id"] is None:
+            return True
+        task = self.seen.tasks[run["task_id"]]
+        asked = {one["task_id"] for one in self.seen.approvals.values() if one["status"] == ApprovalState.PENDING}
+        first = run["resumes_status"] is None and task["attempt"] <= 1
+        return first and task["about_id"] is None and task["id"] not in asked
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), how=st.sampled_from(list(ENDINGS)))
@@ -294,6 +309,9 @@ class Engine(RuleBasedStateMachine):
         held = self._one(data, self.held)
         if held in self.live():
             held = Held(held.node, replace(held.claimed, token=held.claimed.token - 1))
+        self._write_late(held, how, data)
+
+    def _write_late(self, held: Held, how: str, data: st.DataObject) -> None:
         run = self.seen.runs[held.claimed.run_id]
         try:
             self._finish(held, how, data)
@@ -304,6 +322,47 @@ class Engine(RuleBasedStateMachine):
         assert self.do(lambda session: closing.close(session, given)) == set()
         self._log(held.pair, kept=False)
         self.unchanged()
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data(), node=st.sampled_from("ABC"), how=st.sampled_from(list(ENDINGS)))
+    def freeze(self, data: st.DataObject, node: str, how: str) -> None:
+        """A node stands still past its lease, its work is taken over and begun anew, and then it goes on as if nothing were."""
+        frozen = self._one(data, self.live())
+        self.sound = False
+        self.world.advance(LEASE_S + 1)
+        self._reap()
+        self.holds()
+        self._claim(node, 3)
+        self.holds()
+        self._write_late(frozen, how, data)
+
+    @precondition(lambda self: any(self._is_due_again(held) for held in self.live()))
+    @rule(data=st.data(), how=st.sampled_from(["busy", "timed out", "lost"]))
+    def give_up(self, data: st.DataObject, how: str) -> None:
+        """A task goes wrong at every attempt until nobody tries it again: then somebody has been told."""
+        held: Held | None = self._one(data, [held for held in self.live() if self._is_due_again(held)])
+        assert held is not None
+        task_id = held.claimed.task_id
+        for _ in range(ATTEMPTS):
+            if how == "lost":
+                self._lose(held)
+            else:
+                self._finish(held, how)
+            self.holds()
+            self.do(lambda session: session.execute(text(DUE), {"id": task_id}))
+            self._claim(held.node, len(self.seen.queued()) + 1)
+            self.holds()
+            held = next((one for one in self.live() if one.claimed.task_id == task_id), None)
+            if held is None:
+                return
+
+    def _lose(self, held: Held) -> None:
+        self.do(lambda session: session.execute(text(LAPSE), {"id": held.claimed.run_id}))
+        self._reap()
+
+    def _is_due_again(self, held: Held) -> bool:
+        run = self.seen.runs[held.claimed.run_id]
+        return run["task_id"] is not None and run["resumes_status"] is None and run["cancel_mode"] is None
 
     # --- people --------------------------------------------------------------------------------------------------
 

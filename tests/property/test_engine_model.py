@@ -24,7 +24,7 @@ LONG = bool(os.environ.get("OPENCOGNIT_LONG"))
 GIVEN = os.environ.get("OPENCOGNIT_SEED")
 SEED = int(GIVEN or (random.SystemRandom().getrandbits(32) if LONG else 1))
 SETTINGS = settings(
-    max_examples=1500 if LONG else 40,
+    max_examples=1500 if LONG else 30,
     stateful_step_count=80 if LONG else 50,
     deadline=None,
     database=None,
@@ -48,7 +48,7 @@ def world(server: str) -> Iterator[World]:
         admin.execute("DROP DATABASE engine_model WITH (FORCE)")
 
 
-@pytest.mark.timeout(0 if LONG or GIVEN else 400)
+@pytest.mark.timeout(0 if LONG or GIVEN else 600)
 def test_the_engine_loses_nothing_and_runs_nothing_twice(world: World) -> None:
     """Every invariant holds after each step, and in the end everything has ended or waits for somebody who is named."""
     print(f"repeat with OPENCOGNIT_SEED={SEED}" + (" OPENCOGNIT_LONG=1" if LONG else ""))

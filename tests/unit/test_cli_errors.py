@@ -208,8 +208,9 @@ def test_the_commands_are_those_of_the_contract() -> None:
         agent list;agent show;agent wake;agent pause;agent resume
         run list;run show;run log;run cancel
         approval list;approval approve;approval reject;routine list;routine run
-        memory write;memory recall;memory show;memory relate;memory archive
-        soul check;soul render;soul export;db upgrade;db dsn""".replace("\n        ", ";").split(";")
+        memory write;memory recall;memory show;memory relate;memory archive;memory export;memory import
+        memory restore;memory summarise;memory diary;memory stats
+        soul check;soul render;soul export;model show;model pull;db upgrade;db dsn""".replace("\n        ", ";").split(";")
     )
 
 
@@ -223,9 +224,10 @@ def test_every_command_explains_itself_and_takes_the_common_options(command: lis
 
 READING = "status doctor activity cost goal_list goal_show goal_report task_list task_show agent_list agent_show run_list"
 ALSO = "run_show run_log approval_list memory_recall memory_show soul_check soul_render goal_post task_create"
+MODEL = "model_show model_pull"
 
 
-@pytest.mark.parametrize("command", f"{READING} {ALSO}".split())
+@pytest.mark.parametrize("command", f"{READING} {ALSO} {MODEL}".split())
 def test_every_reading_command_takes_json(command: str) -> None:
     assert "--json" in say(*command.split("_"), "--help").out
 

