@@ -163,7 +163,7 @@ class Runner:
         try:
             if active.stopped is not None:
                 return self._stopped(active.stopped, nobody)
-            return await self._work(active.claimed, await self._prepared(active))
+            return await self._work(active, await self._prepared(active))
         except asyncio.CancelledError:
             if active.stopped is None:
                 if active.task is None or active.task.cancelling():
@@ -190,7 +190,8 @@ class Runner:
             log.exception("run.crashed")
             return replace(nobody, error=clean(f"the adapter broke: {type(error).__name__}: {error}"))
 
-    async def _work(self, claimed: Claimed, known: brief.Collected) -> Outcome:
+    async def _work(self, active: Active, known: brief.Collected) -> Outcome:
+        claimed = active.claimed
         soul = await self._soul(known.spec)
         given = self._brief(claimed, known, soul.text)
         writer = RunLogWriter(self._db, claimed.run_id, claimed.token, self._home.config.runs.log_limit_bytes)
@@ -209,6 +210,8 @@ class Runner:
             team=known.team,
         )
         adapter = self._registry(claimed.adapter)
+        if active.stopped is not None:  # the driver may turn a cancel into the error of the session that was lost meanwhile
+            raise asyncio.CancelledError
         if not self.lease_valid():  # frozen since the claim: another node may have done the work by now
             raise StaleToken(claimed.run_id, claimed.token)
         flushing = asyncio.create_task(writer.keep_flushing())

@@ -414,3 +414,35 @@ async def test_a_brain_that_is_away_for_a_moment_costs_no_attempt(
 
         await until(done)
     assert await company.value(db, "SELECT count(*) FROM runs") == 1
+
+
+async def test_a_stop_that_the_driver_swallows_holds_all_the_same(
+    db: Database, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped while it is briefed, by a session that is lost in this moment: the adapter is not begun."""
+    asked = asyncio.Event()
+
+    async def remembering(_: Any, known: brief.Collected, **__: Any) -> brief.Collected:
+        if asked.is_set():
+            return known
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Unreachable("terminating connection due to idle-in-transaction timeout") from None
+        return known
+
+    monkeypatch.setattr(brief, "remembering", remembering)
+    scripted = ScriptedAdapter()
+    async with running(db, home, scripted):
+        await company.give(db, "ann")
+        await asyncio.wait_for(asked.wait(), 10)
+        async with db.transaction() as session:
+            await runs.cancel(session, 1, by="board")
+
+        async def ended() -> bool:
+            return bool(await company.value(db, "SELECT count(*) FROM runs WHERE ended_at IS NOT NULL"))
+
+        await until(ended)
+    assert await company.value(db, "SELECT status FROM runs") == RunState.CANCELLED
+    assert scripted.briefings == []
