@@ -93,6 +93,7 @@ def upgrade() -> None:
     op.execute(VISIBLE)
     op.execute(BY_WORDS)
     op.execute(BY_LIKENESS)
+    op.execute("REVOKE EXECUTE ON FUNCTION memories_by_words, memories_by_likeness FROM PUBLIC")
     for table, sees in POLICIES.items():
         op.execute(f"CREATE POLICY seen ON {table} USING ({sees}) WITH CHECK ({sees})")
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")

@@ -17,7 +17,7 @@ import structlog
 from numpy.typing import NDArray
 from sqlalchemy import Row, text
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from opencognit.brain.embed import Embedder
@@ -28,6 +28,7 @@ from opencognit.brain.vectors import has_direction, index_name
 from opencognit.brain.visibility import enter
 from opencognit.contracts import BOARD
 from opencognit.db import Database
+from opencognit.db.session import first_line, is_lost
 from opencognit.errors import ModelUnavailable, OpenCognitError
 from opencognit.models import MemoryEmbedding
 
@@ -43,7 +44,9 @@ PAUSE_S = 5.0
 RETRY_S = 60.0
 
 UNCOUNTED = text("""
-SELECT m.id, m.scope, m.owner, m.terms, m.content_terms, m.index_version, m.content, m.context
+SELECT m.id, m.scope, m.owner, m.terms, m.content_terms, m.index_version,
+       CASE WHEN m.index_version <> :version THEN left(m.content, 100000) END AS content,
+       CASE WHEN m.index_version <> :version THEN left(m.context, 100000) END AS context
   FROM memory_backlog b JOIN memories m ON m.id = b.memory_id
  WHERE NOT b.counted ORDER BY b.memory_id LIMIT :limit
 """)
@@ -106,7 +109,7 @@ async def count(session: AsyncSession, *, limit: int = COUNTED) -> int:
     if not (await session.execute(alone)).scalar_one():
         return 0
     await enter(session, BOARD)
-    rows = (await session.execute(UNCOUNTED, {"limit": limit})).all()
+    rows = (await session.execute(UNCOUNTED, {"limit": limit, "version": INDEX_VERSION})).all()
     if not rows:
         return 0
     frequencies: Counter[int] = Counter()
@@ -183,7 +186,12 @@ class Indexer:
         """Make the embedder's model the one that memories have vectors of: give it an index, and note what lacks one."""
         if self.embedder is None:
             return
-        await _build_index(self.db, self.embedder.name, self.embedder.dimensions)
+        try:
+            await _build_index(self.db, self.embedder.name, self.embedder.dimensions)
+        except DBAPIError as error:  # without an index likeness is compared one by one
+            if is_lost(error):
+                raise
+            log.warning("brain.no_vector_index", error=first_line(error)[:300])
         async with self.db.transaction() as session:
             await enter(session, BOARD)
             await session.execute(ADOPT, {"model": self.embedder.name})
@@ -263,8 +271,10 @@ async def _build_index(db: Database, model: str, dimensions: int) -> None:
         await connection.execute(text("SET ROLE NONE"))  # an index is the tables' owner's to make
         try:
             if (await connection.execute(text(f"SELECT pg_try_advisory_lock({INDEX_LOCK})"))).scalar_one():
-                await _build_alone(connection, name, create)
-                await connection.execute(text(f"SELECT pg_advisory_unlock({INDEX_LOCK})"))
+                try:
+                    await _build_alone(connection, name, create)
+                finally:
+                    await connection.execute(text(f"SELECT pg_advisory_unlock({INDEX_LOCK})"))
         finally:
             await connection.execute(text("RESET ROLE"))
 

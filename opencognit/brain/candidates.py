@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ from opencognit.states import Lifecycle
 
 BY_WORDS = 2000
 """Memories whose words are compared with a question: an uncapped OR matches a third of a large store."""
+PIECES = 400
+"""Parts of a question's long words that are looked up: a hostile question has tens of thousands."""
 SMALL = 10_000
 """So many visible memories are compared one by one: an index would mostly find what the asker may not see."""
 
@@ -92,7 +95,8 @@ class Detail:
 async def known(session: AsyncSession, words: Sequence[str], asked: Asked) -> Known:
     """Look the words of a question up in the store's statistics."""
     numbered = {word: [number(stem) for stem in stems(word)] for word in words}
-    pieces = {part: [number(stem) for stem in stems(part)] for word in words for part in parts(word) if part not in numbered}
+    cut = islice((part for word in words for part in parts(word) if part not in numbered), PIECES)
+    pieces = {part: [number(stem) for stem in stems(part)] for part in cut}
     sought = {one for numbers in (*numbered.values(), *pieces.values()) for one in numbers}
     counted, found_in = await _statistics(session, sought, asked)
     memories, content_terms, all_terms, visible_ = counted

@@ -19,7 +19,7 @@ from opencognit.brain.visibility import Asked, enter
 from opencognit.config import Home
 from opencognit.contracts import MemoryDraft, Viewer
 from opencognit.db import Database
-from opencognit.errors import InvalidInput, ModelUnavailable
+from opencognit.errors import ConfigError, InvalidInput, ModelUnavailable
 from opencognit.states import MemoryType, Trust
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ async def recall(
         return await search.newest(session, asked, limit=limit)
     question = Question.of(query, embedding)
     if not question.words and question.vector is None:
-        return Recalled()
+        found = Recalled()
+        found.incomplete = "the question has only words that stand in every text: ask more exactly"
+        return found
     entities = await entity_links.idents(session, await entity_links.read(session, question.text))
     return await search.answer(session, question, asked, entities=entities, limit=limit)
 
@@ -68,8 +70,13 @@ def embedder_of(home: Home) -> Embedder | None:
 
     try:
         return open_embedder(home.config.brain, home.models)
+    except ConfigError:
+        raise
     except ModelUnavailable as error:
         log.warning("brain.without_model", error=str(error))
+        return None
+    except Exception:  # a library that does not load is a model that is not there
+        log.exception("brain.without_model")
         return None
 
 
@@ -93,6 +100,9 @@ class Brain:
             if not self._silent:
                 log.warning("brain.without_model", error=str(error))
             self._silent = True
+            return None
+        except Exception:  # whatever ails the model: words alone still find
+            log.exception("brain.question_not_encoded")
             return None
         return Vector(self.embedder.name, vector)
 

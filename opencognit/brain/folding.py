@@ -13,6 +13,7 @@ import zlib
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from opencognit.stemming import stem
@@ -132,7 +133,8 @@ def language(text: str) -> Language:
 
 def terms(text: str, spoken: Language) -> list[str]:
     """Return the terms that BM25+ counts: the stems of the folded words without stop words, at most TERMS_LIMIT."""
-    return [_stem(word, spoken) for word in _words(text) if word not in _STOP[spoken]][:TERMS_LIMIT]
+    meant = (word for word in _words(text) if word not in _STOP[spoken])
+    return [_stem(word, spoken) for word in islice(meant, TERMS_LIMIT)]
 
 
 def stems(word: str) -> list[str]:

@@ -85,6 +85,8 @@ async def _supersede(session: AsyncSession, source: int, target: Memory, word: T
     both = select(Memory).where(Memory.id.in_((source, target.id))).order_by(Memory.id)  # in one order for all
     held = both.with_for_update(key_share=True).execution_options(populate_existing=True)  # trust may just be changing
     newer = {one.id: one for one in await session.scalars(held)}[source]
+    if newer.lifecycle not in IN_FORCE:
+        return f"memory {newer.id} is {newer.lifecycle} itself: kept as a proposal to supersede memory {target.id}"
     trust = min(Trust(newer.trust), word, key=WEAKEST_FIRST.index)
     if WEAKEST_FIRST.index(trust) < WEAKEST_FIRST.index(Trust(target.trust)):
         return f"memory {target.id} is {target.trust}, this is only {trust}: kept as a proposal to supersede it"

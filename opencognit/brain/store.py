@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from opencognit.brain import entity_links, relations
+from opencognit.brain import entity_links, folding, relations
 from opencognit.brain.entities import canonical
-from opencognit.brain.folding import read
 from opencognit.brain.names import KEY_LIMIT, KIND_LIMIT, ROOM_LIMIT, digest, room_name
 from opencognit.brain.timings import timed
 from opencognit.brain.visibility import enter, visible
@@ -40,6 +40,9 @@ WITH stored AS (
          :terms, :content_terms, :index_version, :source_agent, :source_run_id, :source_task_id, :valid_from, :valid_to)
   ON CONFLICT (scope, owner, content_hash) WHERE lifecycle IN ('active', 'stale') DO UPDATE
      SET evidence = m.evidence + 1, lifecycle = 'active', updated_at = now(),
+         -- What was over, or had not begun, is said anew: for the time that is said now.
+         valid_from = CASE WHEN m.valid_to <= now() OR m.valid_from > now() THEN excluded.valid_from ELSE m.valid_from END,
+         valid_to = CASE WHEN m.valid_to <= now() OR m.valid_from > now() THEN excluded.valid_to ELSE m.valid_to END,
          trust = CASE WHEN :by_board AND array_position(CAST(:weakest_first AS text[]), excluded.trust)
                                        > array_position(CAST(:weakest_first AS text[]), m.trust)
                       THEN excluded.trust ELSE m.trust END
@@ -78,7 +81,10 @@ async def write(
     sources = await known_to(session, named_sources, viewer) if named_sources else {}
     trust = min([trust, *(Trust(sources[ident].trust) for ident in draft.derives_from)], key=WEAKEST_FIRST.index)
     scope, owner, note = place(draft.scope, viewer)
-    row = _row(draft, content, scope, owner, trust, viewer)
+    context = clean(draft.context).strip()
+    long = len(content) + len(context) > entity_links.INLINE_CHARS
+    reading = await asyncio.to_thread(folding.read, content, context) if long else folding.read(content, context)
+    row = _row(draft, content, context, reading, scope, owner, trust, viewer)
     named = await entity_links.read(session, content, draft.entities)
     ident, fresh = await _insert(session, row, by_board=viewer.is_board)
     await entity_links.link(session, ident, named)
@@ -93,9 +99,16 @@ async def write(
     return Stored(ident, not fresh, "; ".join(notes) or None)
 
 
-def _row(draft: MemoryDraft, content: str, scope: Scope, owner: str, trust: Trust, viewer: Viewer) -> dict[str, Any]:
-    context = clean(draft.context).strip()
-    reading = read(content, context)
+def _row(
+    draft: MemoryDraft,
+    content: str,
+    context: str,
+    reading: folding.Reading,
+    scope: Scope,
+    owner: str,
+    trust: Trust,
+    viewer: Viewer,
+) -> dict[str, Any]:
     return {
         "type": draft.type.value,
         "room": room_name(draft.room),

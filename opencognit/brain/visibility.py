@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from opencognit.brain.entities import canonical
 from opencognit.brain.names import room_name
 from opencognit.contracts import BOARD, Viewer
+from opencognit.errors import OpenCognitError
 from opencognit.models import Entity, Memory, MemoryCount, MemoryEmbedding, MemoryEntity
 from opencognit.states import IN_FORCE, MemoryType
 
@@ -46,7 +47,11 @@ async def enter(session: AsyncSession, viewer: Viewer) -> None:
 async def as_board(session: AsyncSession, viewer: Viewer) -> AsyncIterator[None]:
     """Look at all memories for a moment, where a rule must hold for those too that the viewer does not see."""
     await enter(session, BOARD)
-    yield
+    try:
+        yield
+    except OpenCognitError:  # of the server's own errors the transaction is over anyway
+        await enter(session, viewer)
+        raise
     await enter(session, viewer)
 
 

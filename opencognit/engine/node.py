@@ -49,8 +49,8 @@ class Node:
         """Work until `stop` is set and the drain is over."""
         warden, beats = Warden(), Heartbeat()
         await asyncio.to_thread(warden.start)
-        brain = Brain(self._db, await asyncio.to_thread(embedder_of, self._home))
         try:
+            brain = Brain(self._db, await asyncio.to_thread(embedder_of, self._home))
             async with asyncio.TaskGroup() as group:
                 dispatcher, leases, loops = self._build(group, warden, brain)
                 if not await _signed_on(leases, stop):

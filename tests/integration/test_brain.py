@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import unicodedata
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit import brain
-from opencognit.contracts import BOARD, TEXT_LIMIT, EntityRef, Viewer
+from opencognit.brain.embed.hashing import HashEmbedder
+from opencognit.contracts import BOARD, TEXT_LIMIT, EntityRef, MemoryDraft, Viewer
 from opencognit.db import Database
 from opencognit.db.roles import ROLE
 from opencognit.errors import InvalidInput, NotFound, Refused
@@ -296,6 +297,38 @@ async def test_what_is_valid_no_more_or_not_yet_is_not_recalled(session: AsyncSe
     await write(session, "the tariff of today", valid_from=now - day, valid_to=now + day)
     assert await found(session, query) == ["the tariff of today"]
     assert "the tariff to come" in await found(session, query, as_of=now + 2 * day)
+
+
+async def test_what_was_over_is_said_anew_for_the_time_that_is_said_now(session: AsyncSession) -> None:
+    """The same words again are one memory; one whose time was over would be found by nobody."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    await write(session, "server X is down", valid_to=now - day)
+    again = await write(session, "server X is down")
+    assert again.merged
+    assert await found(session, "server X") == ["server X is down"]
+
+
+async def test_what_is_put_away_itself_takes_nothing_out_of_force(session: AsyncSession) -> None:
+    """Else neither would be recalled."""
+    old, good = await write(session, "the old plan"), await write(session, "the good plan")
+    await brain.archive(session, old.id, viewer=BOARD)
+    note = await brain.relate(session, old.id, Relation.SUPERSEDES, good.id, viewer=BOARD)
+    assert note is not None
+    assert "is archived itself" in note
+    assert await found(session, "plan") == ["the good plan"]
+
+
+async def test_a_model_that_breaks_leaves_words_to_find_by(db: Database) -> None:
+    """Whatever it raises: a question is answered, not failed."""
+
+    class Breaking(HashEmbedder):
+        def encode(self, texts: Sequence[str]) -> Any:
+            raise RuntimeError(f"out of memory at {len(texts)} texts")
+
+    knowing = brain.Brain(db, Breaking())
+    await knowing.write(MemoryDraft(content="the plan of ann"), viewer=BOARD, trust=Trust.OBSERVED)
+    hits = await knowing.recall("plan", viewer=BOARD)
+    assert [(hit.memory.content, hit.mode) for hit in hits] == [("the plan of ann", "text")]
 
 
 async def test_an_agent_named_like_a_team_does_not_see_the_teams_memory(session: AsyncSession) -> None:

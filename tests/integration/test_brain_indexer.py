@@ -21,10 +21,10 @@ from opencognit.brain import Brain, Indexer, Vector, backlog
 from opencognit.brain.embed.hashing import HashEmbedder
 from opencognit.brain.store import INDEX_VERSION
 from opencognit.brain.vectors import index_name
-from opencognit.contracts import BOARD
+from opencognit.contracts import BOARD, MemoryDraft
 from opencognit.db import Database, application_role, libpq_url
 from opencognit.errors import ModelUnavailable
-from opencognit.states import Scope
+from opencognit.states import Scope, Trust
 from tests.integration.brain_kit import ANN, BEA, CAI, settle, value, write
 
 Vectors = NDArray[np.float32]
@@ -422,3 +422,21 @@ async def test_the_loop_indexes_what_is_written_and_survives_a_model_that_is_awa
                 await _until_embedded(db, ids)
     assert "brain.not_indexed" in {entry["event"] for entry in logs}
     assert await _rows(db, "SELECT * FROM memory_backlog") == []
+
+
+async def test_a_model_whose_vectors_no_index_takes_is_compared_one_by_one(db: Database) -> None:
+    """pgvector indexes 2,000 dimensions at most: that must stop neither counting nor embedding."""
+
+    class Wide:
+        name, dimensions = "wide", 2100
+
+        def encode(self, texts: Sequence[str]) -> Any:
+            made = np.zeros((len(texts), self.dimensions), np.float32)
+            made[:, 0] = 1.0
+            return made
+
+    knowing = brain.Brain(db, Wide())
+    stored = await knowing.write(MemoryDraft(content="the plan of ann"), viewer=BOARD, trust=Trust.OBSERVED)
+    assert await settle(db, Wide()) == 1
+    hits = await knowing.recall("something else", viewer=BOARD)
+    assert [hit.memory.id for hit in hits] == [stored.id]
