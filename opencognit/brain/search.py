@@ -75,7 +75,7 @@ async def answer(
     recalled = Recalled()
     if chosen:
         found, terms = await candidates.details(session, chosen, question.vector, entities)
-        ranked = (await asyncio.to_thread(_fuse, question, known, found, _counts(known, terms, len(found))))[:limit]
+        ranked = (await asyncio.to_thread(_fuse, question, known, found, terms))[:limit]
         recalled = await _hits(session, ranked, question.mode)
     if len(recalled) < limit and words is not None and words.left_out:
         recalled.incomplete = "the question's common words were not looked for: ask more exactly"
@@ -127,12 +127,10 @@ def _counts(known: Known, terms: Terms, documents: int) -> tuple[Counts, Counts]
     return inside, inside + around
 
 
-def _fuse(
-    question: Question, known: Known, found: Sequence[Detail], counts: tuple[Counts, Counts]
-) -> list[tuple[int, float, dict[str, float]]]:
+def _fuse(question: Question, known: Known, found: Sequence[Detail], terms: Terms) -> list[tuple[int, float, dict[str, float]]]:
     """Return (memory, score, why), best first; of equals the newest."""
     weights = question.weights
-    words = _by_words(question, known, found, counts)
+    words = _by_words(question, known, found, _counts(known, terms, len(found)))
     likeness = np.asarray([np.nan if one.similarity is None else one.similarity for one in found])
     total = weights.vector * ranking.min_max(likeness) + words
     if question.vector is None or not question.words:  # one leg is all there is
