@@ -38,6 +38,8 @@ class Caretaker:
                 await self.look_after()
             except (OpenCognitError, SQLAlchemyError, OSError) as error:
                 log.warning("brain.not_looked_after", error=str(error)[:300])
+            except Exception:  # a row that nobody foresaw must not end the node
+                log.exception("brain.not_looked_after")
             await asyncio.sleep(PAUSE_S)
 
     async def look_after(self) -> None:

@@ -25,6 +25,7 @@ from opencognit.contracts import BOARD, MemoryDraft
 from opencognit.db import Database, application_role, libpq_url
 from opencognit.errors import ModelUnavailable
 from opencognit.states import Scope, Trust
+from opencognit.testing import until
 from tests.integration.brain_kit import ANN, BEA, CAI, settle, value, write
 
 Vectors = NDArray[np.float32]
@@ -201,6 +202,18 @@ async def test_memories_read_by_older_rules_are_read_again(db: Database) -> None
         (hit,) = await brain.recall(session, "Welches Haus?", viewer=BOARD)
         assert hit.memory.id == ident
         assert await value(session, "SELECT language || index_version FROM memories") == f"german{INDEX_VERSION}"
+
+
+async def test_many_that_are_read_again_are_counted_step_by_step(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction has its time: a store of an earlier version is not read within one."""
+    monkeypatch.setattr(backlog, "READ_AT_ONCE", 2)
+    await _written(db, "the plan of ann", "the plan of bea", "the plan of cai")
+    async with db.transaction() as session:
+        await session.execute(text("UPDATE memories SET index_version = 0, terms = '', content_terms = 0"))
+    for expected in (2, 1, 0):
+        async with db.transaction() as session:
+            assert await backlog.count(session) == expected
+    await _assert_counts_are_exact(db)
 
 
 # --- vectors ----------------------------------------------------------------------------------------------------
@@ -422,6 +435,27 @@ async def test_the_loop_indexes_what_is_written_and_survives_a_model_that_is_awa
                 await _until_embedded(db, ids)
     assert "brain.not_indexed" in {entry["event"] for entry in logs}
     assert await _rows(db, "SELECT * FROM memory_backlog") == []
+
+
+async def test_a_row_that_nobody_foresaw_does_not_end_the_loop(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is one of a node's: if it ended, so would the node."""
+    monkeypatch.setattr(backlog, "PAUSE_S", 0.02)
+    monkeypatch.setattr(backlog, "RETRY_S", 0.02)
+    ids = await _written(db, "the plan of ann")
+    async with db.transaction() as session:
+        whole = await value(session, "SELECT terms FROM memories")
+        await session.execute(text("UPDATE memories SET terms = substr(terms, 2)"))
+    with capture_logs() as logs:
+
+        async def broke() -> bool:
+            return any("exc_info" in entry for entry in logs)
+
+        async with _kept(Indexer(db, HashEmbedder())):
+            await until(broke)
+            async with db.transaction() as session:
+                await session.execute(text("UPDATE memories SET terms = :whole"), {"whole": whole})
+            async with asyncio.timeout(30):
+                await _until_embedded(db, ids)
 
 
 async def test_a_model_whose_vectors_no_index_takes_is_compared_one_by_one(db: Database) -> None:
