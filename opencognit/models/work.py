@@ -56,6 +56,7 @@ class Task(Base):
         CheckConstraint("status <> 'in_progress' OR execution_run_id IS NOT NULL", name="in_progress_is_locked"),
         Index("ix_tasks_goal_id", "goal_id", "id"),
         Index("ix_tasks_parent_id", "parent_id", postgresql_where=text("parent_id IS NOT NULL")),
+        Index("ix_tasks_about_id", "about_id", postgresql_where=text("about_id IS NOT NULL")),
         Index("ix_tasks_ready", "assignee", "id", postgresql_where=text("status = 'todo'")),
         Index("ix_tasks_open", "status", "id", postgresql_where=text("status NOT IN ('done', 'cancelled')")),
         Index("ix_tasks_locked", "lock_expires_at", postgresql_where=text("execution_run_id IS NOT NULL")),
