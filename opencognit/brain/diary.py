@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from opencognit.brain import shapes
-from opencognit.brain.shapes import Shape
+from opencognit import shapes
 from opencognit.brain.visibility import enter, visible
 from opencognit.contracts import Viewer
 from opencognit.errors import InvalidInput, NotFound
 from opencognit.models import Agent, Memory, Run, Task
+from opencognit.shapes import Shape
 
 MOST = 200
 """Runs that one reading returns."""

@@ -15,12 +15,12 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from opencognit.brain import shapes
-from opencognit.brain.shapes import Shape
+from opencognit import shapes
 from opencognit.brain.visibility import enter, visible
 from opencognit.contracts import Viewer
 from opencognit.errors import InvalidInput
 from opencognit.models import Entity, Memory, MemoryEdge, MemoryEntity
+from opencognit.shapes import Shape
 from opencognit.states import Scope
 
 MOST = 2000

@@ -19,7 +19,8 @@ from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from opencognit.brain import portable_lines, portable_merge, shapes
+from opencognit import shapes
+from opencognit.brain import portable_lines, portable_merge
 from opencognit.brain.portable_lines import LINE_LIMIT, Rows
 from opencognit.brain.visibility import enter, visible
 from opencognit.contracts import Viewer

@@ -8,11 +8,11 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from opencognit.brain.backlog import TRIES
-from opencognit.brain.shapes import Shape
 from opencognit.brain.timings import TIMINGS, Timing
 from opencognit.brain.visibility import enter, visible
 from opencognit.contracts import Viewer
 from opencognit.models import Memory, MemoryBacklog, MemoryEmbedding
+from opencognit.shapes import Shape
 
 ROOMS = 100
 """Rooms that are named; the fullest."""

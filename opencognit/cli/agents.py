@@ -13,7 +13,7 @@ from opencognit.states import TASK_ENDED, AgentState
 if TYPE_CHECKING:
     from opencognit.daemon import Opened
     from opencognit.models import Agent
-    from opencognit.work.shapes import Shape
+    from opencognit.shapes import Shape
 
 app = typer.Typer(help="Agents: who works here, wake, pause, resume.")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opencognit.contracts import Viewer
     from opencognit.daemon import Opened
     from opencognit.models import Memory
-    from opencognit.work.shapes import Shape
+    from opencognit.shapes import Shape
 
 app = typer.Typer(
     help="The company's memory: write, recall, show, relate, archive, restore, summarise; export, import; diary, stats."

@@ -14,7 +14,7 @@ from opencognit.states import Priority, TaskState
 if TYPE_CHECKING:
     from opencognit.daemon import Opened
     from opencognit.models import Task
-    from opencognit.work.shapes import Shape
+    from opencognit.shapes import Shape
 
 app = typer.Typer(help="Tasks: list, read, make, assign, comment, start again, call off.")
 

@@ -6,29 +6,19 @@ Ids are strings, times RFC 3339 in UTC, money decimal strings in USD; what is un
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
+from opencognit import shapes
 from opencognit.contracts import EntityRef
 from opencognit.models import Agent, Approval, Comment, Event, Goal, Memory, Node, Routine, RoutineFiring, Run, RunLog, Task
-from opencognit.states import AgentState, Scope
-
-Shape = dict[str, Any]
-
-
-def time(at: datetime | None) -> str | None:
-    """Return an instant as RFC 3339 with `Z`."""
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+from opencognit.shapes import Shape, ident
+from opencognit.shapes import time as time  # its readers take it from here
+from opencognit.states import AgentState
 
 
 def money(usd: Decimal | None) -> str | None:
     """Return an amount with its six decimals."""
     return None if usd is None else f"{usd:.6f}"
-
-
-def ident(row_id: int | None) -> str | None:
-    return None if row_id is None else str(row_id)
 
 
 def goal(row: Goal) -> Shape:
@@ -166,23 +156,7 @@ def event(row: Event) -> Shape:
 
 
 def memory(row: Memory, entities: Sequence[EntityRef] = ()) -> Shape:
-    return {
-        "id": str(row.id),
-        "type": row.type,
-        "room": row.room,
-        "scope": row.scope,
-        "team": row.owner if row.scope == Scope.TEAM else None,
-        "trust": row.trust,
-        "lifecycle": row.lifecycle,
-        "confidence": row.confidence,
-        "content": row.content,
-        "context": row.context,
-        "source": {"agent": row.source_agent, "run_id": ident(row.source_run_id), "task_id": ident(row.source_task_id)},
-        "entities": [{"kind": one.kind, "key": one.key, "role": one.role.value} for one in entities],
-        "valid_from": time(row.valid_from),
-        "valid_to": time(row.valid_to),
-        "created_at": time(row.created_at),
-    }
+    return shapes.memory(row, [{"kind": one.kind, "key": one.key, "role": one.role.value} for one in entities])
 
 
 def routine(row: Routine, fired: Sequence[RoutineFiring]) -> Shape:

@@ -12,6 +12,7 @@ from opencognit.contracts import TEXT_LIMIT, TITLE_LIMIT
 from opencognit.errors import InvalidInput, NotFound, Refused
 from opencognit.events import Happened
 from opencognit.models import Comment, Goal, Task, TaskDependency
+from opencognit.shapes import Shape
 from opencognit.states import TASK_ENDED, TASK_STEPS, Priority, TaskKind, TaskState, step
 from opencognit.work import roster, shapes
 
@@ -129,7 +130,7 @@ async def comments_of(session: AsyncSession, ids: Sequence[int]) -> Mapping[int,
     return found
 
 
-async def shaped(session: AsyncSession, rows: Sequence[Task]) -> list[shapes.Shape]:
+async def shaped(session: AsyncSession, rows: Sequence[Task]) -> list[Shape]:
     """Return the JSON shape of each task, with what it waits for and its comments."""
     ids = [row.id for row in rows]
     after: dict[int, list[int]] = {one: [] for one in ids}

@@ -1,7 +1,4 @@
-"""The brain's rows as programs read them. Reads no database and decides nothing.
-
-`memory` is the shape of CONTRACT.md, the same as work/shapes.py has it: a test holds the two together.
-"""
+"""What the shapes of work and of the brain have in common: instants, ids, and a memory. Reads no database and decides nothing."""
 
 from __future__ import annotations
 
