@@ -109,6 +109,7 @@ async def run_node(
     company: Opened, stop: asyncio.Event, *, capacity: int | None = None, ready: asyncio.Event | None = None
 ) -> None:
     """Run one node with its helpers until `stop` is set and its drain is over."""
+    from opencognit.engine.loops import ended
     from opencognit.engine.node import Node  # a command beside a daemon never runs one
 
     await asyncio.to_thread(check_server, company.db.url)
@@ -121,8 +122,7 @@ async def run_node(
         if ready is not None:
             helpers.append(group.create_task(_pass_on(node.ready, ready), name="ready"))
         await node.run(stop)
-        for helper in helpers:
-            helper.cancel()
+        await ended(helpers)
 
 
 async def _sweep(company: Opened) -> None:

@@ -275,16 +275,13 @@ async def _build_index(db: Database, model: str, dimensions: int) -> None:
          USING hnsw ((embedding::vector({dimensions})) vector_cosine_ops) WHERE model = '{quoted}'
     """
     async with db.engine.connect() as plain:  # on a large table it takes longer than any transaction may
-        connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
-        await connection.execute(text("SET ROLE NONE"))  # an index is the tables' owner's to make
         try:
+            connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.execute(text("SET ROLE NONE"))  # an index is the tables' owner's to make
             if (await connection.execute(text(f"SELECT pg_try_advisory_lock({INDEX_LOCK})"))).scalar_one():
-                try:
-                    await _build_alone(connection, name, create)
-                finally:
-                    await connection.execute(text(f"SELECT pg_advisory_unlock({INDEX_LOCK})"))
+                await _build_alone(connection, name, create)
         finally:
-            await connection.execute(text("RESET ROLE"))
+            await plain.invalidate()  # the role and the lock go with the connection, however this ends
 
 
 async def _build_alone(connection: AsyncConnection, name: str, create: str) -> None:

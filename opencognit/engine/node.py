@@ -23,6 +23,7 @@ from opencognit.engine.bookkeeper import Bookkeeper
 from opencognit.engine.dispatcher import Dispatcher
 from opencognit.engine.heartbeat import Heartbeat
 from opencognit.engine.leases import Leases
+from opencognit.engine.loops import ended
 from opencognit.engine.runner import Registry, Runner
 from opencognit.errors import OpenCognitError, Unreachable
 from opencognit.states import CancelMode, Trust
@@ -65,8 +66,7 @@ class Node:
                 dispatcher.drain()
                 await claiming
                 await self._drain(dispatcher, self._home.config.runs.drain_s)
-                for loop in running:
-                    loop.cancel()
+                await ended(running)
         finally:
             await asyncio.to_thread(warden.stop)
             await self._leave()

@@ -458,6 +458,26 @@ async def test_a_row_that_nobody_foresaw_does_not_end_the_loop(db: Database, mon
                 await _until_embedded(db, ids)
 
 
+async def test_a_cancel_while_an_index_is_built_is_a_cancel(db: Database, bound: Database) -> None:
+    """It must not come out as the error of the session that it broke: whoever waits for the loop's end would wait for ever."""
+    (ident,) = await _written(db, "the plan of ann")
+    async with db.transaction() as holding:
+        await holding.execute(text("LOCK TABLE memory_embeddings IN ROW EXCLUSIVE MODE"))
+        adopting = asyncio.create_task(Indexer(bound, HashEmbedder()).adopt())
+
+        async def builds() -> bool:
+            waits = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'"
+            return bool(await _rows(db, waits))
+
+        await until(builds)
+        adopting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adopting
+    await settle(bound, HashEmbedder())
+    assert await _rows(db, "SELECT memory_id FROM memory_embeddings") == [(ident,)]
+    assert await _rows(db, "SELECT 1 FROM pg_index WHERE NOT indisvalid") == []
+
+
 async def test_a_model_whose_vectors_no_index_takes_is_compared_one_by_one(db: Database) -> None:
     """pgvector indexes 2,000 dimensions at most: that must stop neither counting nor embedding."""
 

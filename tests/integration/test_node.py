@@ -13,10 +13,11 @@ import pytest
 
 from opencognit import adapters, brain, daemon
 from opencognit.adapters.ceo import CeoAdapter
+from opencognit.brain import Indexer
 from opencognit.config import Home
 from opencognit.contracts import Briefing, RunContext
 from opencognit.db import Database
-from opencognit.engine import brief
+from opencognit.engine import brief, loops
 from opencognit.engine.node import Node
 from opencognit.errors import AdapterFailed, AdapterUnavailable, Unreachable
 from opencognit.states import GoalState, RunState, TaskState
@@ -446,3 +447,27 @@ async def test_a_stop_that_the_driver_swallows_holds_all_the_same(
         await until(ended)
     assert await company.value(db, "SELECT status FROM runs") == RunState.CANCELLED
     assert scripted.briefings == []
+
+
+async def test_a_loop_that_swallows_its_cancel_ends_with_its_node(
+    db: Database, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may turn a cancel into an error, which a loop is made to survive: the node stops all the same."""
+    swallowed = 0
+
+    async def keep(_: Indexer) -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed += 1
+                if swallowed > 2:
+                    raise
+
+    monkeypatch.setattr(Indexer, "keep", keep)
+    monkeypatch.setattr(loops, "AGAIN_S", 0.02)
+    async with asyncio.timeout(30):
+        async with running(db, home, ScriptedAdapter()):
+            pass
+    assert swallowed == 3
